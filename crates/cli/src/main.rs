@@ -1,0 +1,2 @@
+//! The markbase command.
+fn main() {}

@@ -1,0 +1,318 @@
+//! How a product is cut into tiles that fit registers and caches. All vector instruction sets share it; they differ
+//! in the functions that it calls through [`Ops`].
+
+use std::ops::Range;
+
+use super::matrix::{LANES, Matrix, Packing};
+use super::quantized_rows::{ActivationLayout, QuantizedPointers};
+use super::scratch::{Buffers, INPUTS_F32, INPUTS_I8, PARTIAL_STRIDE, ROWS_F32, ROWS_I8, Scratch};
+use super::simd::{DecodeRow, FillPanel, PanelSource, TileBiases, TileF32, TileI8};
+use super::{InputRows, Product};
+
+/// A tile of the 8-bit path.
+pub(super) type TileI8Fn = unsafe fn(&TileI8);
+/// A tile of the exact path, and the outputs that it takes at once, a divisor of 16.
+pub(super) type TileF32Fn = (unsafe fn(&TileF32), usize);
+
+/// The functions of one vector instruction set; what each does stands in `simd.rs`.
+pub(super) struct Ops {
+    pub quantize_row: unsafe fn(ActivationLayout, *const f32, usize, QuantizedPointers, usize),
+    pub parameters: unsafe fn(&Matrix, usize, *mut f32, *mut f32),
+    pub fill_panel: unsafe fn(&FillPanel),
+    /// Spreads codes of fewer than 8 bits (`from`, 64 bytes more are readable) to one a byte, in order; may write
+    /// 64 bytes more. fp4 codes become twice their value plus 12.
+    pub spread: unsafe fn(Packing, from: *const u8, count: usize, to: *mut u8),
+    pub decode_row: unsafe fn(&DecodeRow),
+    pub sum_outputs: unsafe fn(*const f32, *mut f32),
+    /// What a panel's codes lack to the true ones.
+    pub code_offset: fn(Packing) -> i32,
+    /// Tiles of one panel, for 1, 2, ... rows.
+    pub tiles_one_panel: &'static [TileI8Fn],
+    /// Tiles of two panels, likewise.
+    pub tiles_two_panels: &'static [TileI8Fn],
+    /// As above for codes of 8 bits, where they need other instructions.
+    pub tiles_one_panel_wide: &'static [TileI8Fn],
+    /// Likewise.
+    pub tiles_two_panels_wide: &'static [TileI8Fn],
+    /// Tiles of the exact path, for 1, 2, ... rows.
+    pub tiles_f32: &'static [TileF32Fn],
+}
+
+/// Bytes past a piece of a row that kernels may read.
+const OVERREAD_BYTES: usize = 64;
+
+/// Sixteen rows' bytes `range`, with the bytes from one row to the next: in place if rows and the bytes
+/// past them are all there, else copied to `staging`, zeros for what is not.
+///
+/// # Safety
+/// `staging` has room for sixteen rows of `range` plus [`OVERREAD_BYTES`].
+unsafe fn block_rows(matrix: &Matrix, block: usize, range: Range<usize>, staging: *mut u8) -> (*const u8, usize) {
+    let bytes = matrix.weight_bytes();
+    let first = block * LANES;
+    let row_bytes = matrix.row_bytes;
+    let rows = (matrix.rows() - first).min(LANES);
+    let last_read = (first + LANES - 1) * row_bytes + range.end + OVERREAD_BYTES;
+    if rows == LANES && last_read <= bytes.len() {
+        return (bytes[first * row_bytes + range.start..].as_ptr(), row_bytes);
+    }
+    // SAFETY: the caller's room.
+    unsafe { staged_rows(matrix, block, range, staging) }
+}
+
+/// As [`block_rows`], always copied: what lies past the range reads as zero.
+unsafe fn staged_rows(matrix: &Matrix, block: usize, range: Range<usize>, staging: *mut u8) -> (*const u8, usize) {
+    let first = block * LANES;
+    let rows = (matrix.rows() - first).min(LANES);
+    let stride = range.len() + OVERREAD_BYTES;
+    // SAFETY: the caller's room.
+    unsafe { staging.write_bytes(0, LANES * stride) };
+    for row in 0..rows {
+        let from = &matrix.weight_bytes()[(first + row) * matrix.row_bytes..][range.clone()];
+        // SAFETY: the caller's room.
+        unsafe { staging.add(row * stride).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+    (staging, stride)
+}
+
+/// The 8-bit path.
+///
+/// # Safety
+/// As [`Kernels::linear_i8`](super::Kernels::linear_i8); the processor has the instruction set of `ops`.
+pub(super) unsafe fn linear_i8(ops: &Ops, product: &Product, x: QuantizedPointers, scratch: &mut Scratch) {
+    let buffers = scratch.buffers(product.matrix);
+    let blocks = product.outputs.start / LANES..product.outputs.end.div_ceil(LANES);
+    for rows in pieces(product.rows.clone(), ROWS_I8) {
+        for pair in pieces(blocks.clone(), 2) {
+            // SAFETY: as above.
+            unsafe { panels_i8(ops, product, rows.clone(), pair, x, &buffers) };
+        }
+    }
+}
+
+/// Cuts a range into pieces of `size`, the last one may be shorter.
+fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(size).map(move |start| start..(start + size).min(range.end))
+}
+
+/// Some rows times one or two blocks of outputs.
+unsafe fn panels_i8(
+    ops: &Ops,
+    product: &Product,
+    rows: Range<usize>,
+    blocks: Range<usize>,
+    x: QuantizedPointers,
+    buffers: &Buffers,
+) {
+    let matrix = product.matrix;
+    let (groups, group_size) = (matrix.groups(), matrix.group_size());
+    let outputs = blocks.start * LANES..(blocks.end * LANES).min(product.outputs.end);
+    let parameter_stride = groups * LANES;
+    for (panel, block) in blocks.clone().enumerate() {
+        let at = panel * parameter_stride;
+        // SAFETY: the buffers were sized for the matrix's groups.
+        unsafe { (ops.parameters)(matrix, block, buffers.scales.add(at), buffers.biases.add(at)) };
+    }
+    // Tiles write whole blocks: where outputs end within one, they write beside and the rest is copied.
+    let whole = outputs.len() == blocks.len() * LANES;
+    let (out, out_stride) = if whole {
+        // SAFETY: the product's output rows.
+        (unsafe { product.out.start.add(rows.start * product.out.stride + outputs.start) }, product.out.stride)
+    } else {
+        (buffers.partial, PARTIAL_STRIDE)
+    };
+    let wide = matrix.packing == Packing::Affine(8);
+    let tiles = match (blocks.len(), wide) {
+        (1, false) => ops.tiles_one_panel,
+        (1, true) => ops.tiles_one_panel_wide,
+        (_, false) => ops.tiles_two_panels,
+        (_, true) => ops.tiles_two_panels_wide,
+    };
+    let bits = matrix.packing.bits();
+    for piece in pieces(0..groups, INPUTS_I8 / group_size) {
+        let bytes = piece.start * group_size * bits / 8..piece.end * group_size * bits / 8;
+        for (panel, block) in blocks.clone().enumerate() {
+            // SAFETY: the buffers hold INPUTS_I8 inputs of sixteen rows.
+            unsafe { fill(ops, matrix, block, bytes.clone(), panel, buffers) };
+        }
+        for tile_rows in pieces(rows.clone(), tiles.len()) {
+            let groups_at = tile_rows.start * x.group_stride;
+            // SAFETY: inside the quantized rows, the parameters of this matrix, and the output.
+            unsafe {
+                let tile = TileI8 {
+                    panels: buffers.panels,
+                    panel_stride: INPUTS_I8 * LANES,
+                    groups: piece.len(),
+                    steps: group_size / 4,
+                    code_offset: (ops.code_offset)(matrix.packing),
+                    scales: buffers.scales.add(piece.start * LANES),
+                    parameter_stride,
+                    values: x.values.add(tile_rows.start * x.value_stride + piece.start * group_size),
+                    value_stride: x.value_stride,
+                    activation_scales: x.scales.add(groups_at + piece.start),
+                    sums: x.sums.add(groups_at + piece.start),
+                    group_stride: x.group_stride,
+                    first: piece.start == 0,
+                    biases: (matrix.has_biases && piece.end == groups).then(|| TileBiases {
+                        biases: buffers.biases,
+                        scaled_sums: x.scaled_sums.add(groups_at),
+                        groups,
+                    }),
+                    out: out.add((tile_rows.start - rows.start) * out_stride),
+                    out_stride,
+                };
+                tiles[tile_rows.len() - 1](&tile);
+            }
+        }
+    }
+    if !whole {
+        for row in rows.clone() {
+            // SAFETY: the product's output rows; `partial` holds them all.
+            unsafe {
+                let from = buffers.partial.add((row - rows.start) * PARTIAL_STRIDE);
+                let to = product.out.start.add(row * product.out.stride + outputs.start);
+                to.copy_from_nonoverlapping(from, outputs.len());
+            }
+        }
+    }
+}
+
+/// Fills one panel with the codes of `bytes` of each row of a block.
+unsafe fn fill(ops: &Ops, matrix: &Matrix, block: usize, bytes: Range<usize>, panel: usize, buffers: &Buffers) {
+    let layout = ActivationLayout::new(matrix.group_size(), matrix.packing.planes());
+    // SAFETY: the buffers hold INPUTS_I8 inputs of sixteen rows.
+    unsafe {
+        let (mut rows, mut stride) = block_rows(matrix, block, bytes.clone(), buffers.staging);
+        let mut row_bytes = bytes.len();
+        let source = match matrix.packing {
+            Packing::Affine(2) => PanelSource::Pairs,
+            Packing::Affine(4) => PanelSource::Nibbles,
+            Packing::Affine(8) => PanelSource::Bytes,
+            Packing::Fp4 => PanelSource::Fp4,
+            packing => {
+                row_bytes = bytes.len() * 8 / packing.bits();
+                let spread_stride = INPUTS_I8 + OVERREAD_BYTES;
+                for row in 0..LANES {
+                    (ops.spread)(packing, rows.add(row * stride), row_bytes, buffers.codes.add(row * spread_stride));
+                }
+                (rows, stride) = (buffers.codes, spread_stride);
+                PanelSource::Spread
+            }
+        };
+        let panel = buffers.panels.add(panel * INPUTS_I8 * LANES);
+        (ops.fill_panel)(&FillPanel { source, rows, stride, bytes: row_bytes, span: layout.span(), panel });
+    }
+}
+
+/// The exact path.
+///
+/// # Safety
+/// As [`Kernels::linear_f32`](super::Kernels::linear_f32); the processor has the instruction set of `ops`.
+pub(super) unsafe fn linear_f32(ops: &Ops, product: &Product, x: InputRows, scratch: &mut Scratch) {
+    let buffers = scratch.buffers(product.matrix);
+    for block in product.outputs.start / LANES..product.outputs.end.div_ceil(LANES) {
+        // SAFETY: the buffers were sized for the matrix's groups.
+        unsafe { (ops.parameters)(product.matrix, block, buffers.scales, buffers.biases) };
+        for rows in pieces(product.rows.clone(), ROWS_F32) {
+            // SAFETY: as above.
+            unsafe { block_f32(ops, product, rows, block, x, &buffers) };
+        }
+    }
+}
+
+/// Some rows times one block of outputs.
+unsafe fn block_f32(
+    ops: &Ops,
+    product: &Product,
+    rows: Range<usize>,
+    block: usize,
+    x: InputRows,
+    buffers: &Buffers,
+) {
+    let columns = product.matrix.columns();
+    let whole_columns = columns / 16 * 16;
+    for inputs in pieces(0..whole_columns, INPUTS_F32).chain(pieces(whole_columns..columns, 16)) {
+        // SAFETY: the buffers hold INPUTS_F32 inputs of sixteen rows and 16 inputs of ROWS_F32 rows.
+        unsafe {
+            let (weights, weight_stride) = decoded(ops, product.matrix, block, inputs.clone(), buffers);
+            let (mut from, mut stride) = (x.start.add(rows.start * x.stride + inputs.start), x.stride);
+            if inputs.len() % 16 != 0 {
+                // A weight of +0 times -0 added to any sum leaves it as it is.
+                for row in 0..rows.len() {
+                    for index in 0..16 {
+                        let value = if index < inputs.len() { *from.add(row * stride + index) } else { -0.0 };
+                        *buffers.input_tail.add(16 * row + index) = value;
+                    }
+                }
+                (from, stride) = (buffers.input_tail, 16);
+            }
+            for tile_rows in pieces(0..rows.len(), ops.tiles_f32.len()) {
+                let (run, outputs) = ops.tiles_f32[tile_rows.len() - 1];
+                for output in (0..LANES).step_by(outputs) {
+                    run(&TileF32 {
+                        weights: weights.add(output * weight_stride),
+                        weight_stride,
+                        x: from.add(tile_rows.start * stride),
+                        x_stride: stride,
+                        inputs: inputs.len().next_multiple_of(16),
+                        lanes: buffers.lanes.add((tile_rows.start * LANES + output) * 16),
+                        first: inputs.start == 0,
+                    });
+                }
+            }
+        }
+    }
+    let outputs = block * LANES..((block + 1) * LANES).min(product.outputs.end);
+    let mut sums = [0f32; LANES];
+    for row in rows.clone() {
+        // SAFETY: the lanes written above; the product's output rows.
+        unsafe {
+            (ops.sum_outputs)(buffers.lanes.add((row - rows.start) * LANES * 16), sums.as_mut_ptr());
+            let to = product.out.start.add(row * product.out.stride + outputs.start);
+            to.copy_from_nonoverlapping(sums.as_ptr(), outputs.len());
+        }
+    }
+}
+
+/// Inputs of a block's weights as f32, with the bytes from one row to the next; padded with +0 to a multiple of 16.
+unsafe fn decoded(
+    ops: &Ops,
+    matrix: &Matrix,
+    block: usize,
+    inputs: Range<usize>,
+    buffers: &Buffers,
+) -> (*const u8, usize) {
+    let (packing, group_size) = (matrix.packing, matrix.group_size());
+    let bytes = inputs.start * packing.bits() / 8..inputs.end * packing.bits() / 8;
+    // SAFETY: the buffers hold INPUTS_F32 inputs of sixteen rows.
+    unsafe {
+        let ragged = inputs.len() % 16 != 0;
+        let (rows, stride) = if ragged {
+            staged_rows(matrix, block, bytes, buffers.staging)
+        } else {
+            block_rows(matrix, block, bytes, buffers.staging)
+        };
+        if packing == Packing::F32 {
+            return (rows, stride);
+        }
+        let parameters_at = inputs.start / group_size * LANES;
+        let parameters_at = if matrix.groups() == 0 { 0 } else { parameters_at };
+        let spread = matches!(packing, Packing::Affine(2..=6) | Packing::Fp4);
+        for row in 0..LANES {
+            let mut from = rows.add(row * stride);
+            if spread {
+                (ops.spread)(packing, from, inputs.len(), buffers.codes);
+                from = buffers.codes;
+            }
+            (ops.decode_row)(&DecodeRow {
+                packing,
+                from,
+                count: inputs.len().next_multiple_of(16),
+                group_size,
+                scales: buffers.scales.add(parameters_at + row),
+                biases: buffers.biases.add(parameters_at + row),
+                to: buffers.weights.add(row * INPUTS_F32),
+            });
+        }
+        (buffers.weights.cast(), 4 * INPUTS_F32)
+    }
+}

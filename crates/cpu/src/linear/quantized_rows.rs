@@ -1,0 +1,172 @@
+//! Activations as 8-bit integers with one scale a group, in the order in which packed weights lie, so that
+//! kernels meet both without shuffles.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The order and grouping of quantized activations that a weight's packing asks for.
+///
+/// A byte of weights holds `planes` codes. Activations of each block of `span` weight bytes lie plane by plane:
+/// first those of every byte's lowest code, then those of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ActivationLayout {
+    group_size: u32,
+    planes: u32,
+}
+
+/// Weight bytes that the widest kernel unpacks at once.
+const SPAN_BYTES: usize = 32;
+
+impl ActivationLayout {
+    pub(super) fn new(group_size: usize, planes: usize) -> ActivationLayout {
+        ActivationLayout { group_size: group_size as u32, planes: planes as u32 }
+    }
+
+    /// Activations that share a scale.
+    pub fn group_size(self) -> usize {
+        self.group_size as usize
+    }
+
+    pub(super) fn planes(self) -> usize {
+        self.planes as usize
+    }
+
+    /// Weight bytes of one block.
+    pub(super) fn span(self) -> usize {
+        (self.group_size() / self.planes()).min(SPAN_BYTES)
+    }
+
+    /// Where activation `index` of a group lies within the group.
+    pub(super) fn place(self, index: usize) -> usize {
+        let block = self.span() * self.planes();
+        let within = index % block;
+        index - within + within % self.planes() * self.span() + within / self.planes()
+    }
+}
+
+/// Room for quantized activations of several rows, made once and filled again for each product.
+///
+/// Rows are written by [`Kernels::quantize_rows`](super::Kernels::quantize_rows), by several threads if each
+/// takes its own rows, and read by [`Kernels::linear_i8`](super::Kernels::linear_i8) after all have finished.
+/// Of each row and group of activations `x` it holds the integers `xq`, their scale `xs`, the integers' sum, and
+/// `xsum = xs * f32(sum)`:
+/// - `max = max |x|`; if it is below 2^-120, `xs` and all `xq` are 0;
+/// - `xs = max / 127` and `xq = round_ties_even(x * (127 / max))`;
+/// - if any `x` is not finite, `xs` is NaN and all `xq` are 0, so that the group's products are NaN.
+#[derive(Debug)]
+pub struct QuantizedRows {
+    values: Box<[std::cell::UnsafeCell<i8>]>,
+    scales: Box<[std::cell::UnsafeCell<f32>]>,
+    scaled_sums: Box<[std::cell::UnsafeCell<f32>]>,
+    sums: Box<[std::cell::UnsafeCell<i32>]>,
+    rows: usize,
+    columns: usize,
+    /// Layout and columns of what was written last, to catch a product with the wrong activations.
+    written: AtomicU64,
+}
+
+// SAFETY: the cells are written and read through unsafe functions whose contract keeps writers of a row alone.
+unsafe impl Sync for QuantizedRows {}
+
+/// Groups are at least this long.
+const SMALLEST_GROUP: usize = 16;
+
+fn cells<T: Copy + Default>(len: usize) -> Box<[std::cell::UnsafeCell<T>]> {
+    (0..len).map(|_| std::cell::UnsafeCell::new(T::default())).collect()
+}
+
+impl QuantizedRows {
+    /// Room for `rows` rows of up to `columns` activations in any layout.
+    pub fn new(rows: usize, columns: usize) -> QuantizedRows {
+        let columns = columns.next_multiple_of(64);
+        let groups = columns / SMALLEST_GROUP;
+        QuantizedRows {
+            values: cells(rows * columns),
+            scales: cells(rows * groups),
+            scaled_sums: cells(rows * groups),
+            sums: cells(rows * groups),
+            rows,
+            columns,
+            written: AtomicU64::new(0),
+        }
+    }
+
+    /// Rows that there is room for.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Activations a row that there is room for.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn tag(layout: ActivationLayout, columns: usize) -> u64 {
+        columns as u64 | u64::from(layout.group_size) << 40 | u64::from(layout.planes) << 56
+    }
+
+    /// Where `rows` are to be written.
+    pub(super) fn write(&self, layout: ActivationLayout, columns: usize, rows: &Range<usize>) -> QuantizedPointers {
+        assert!(rows.end <= self.rows && columns <= self.columns, "quantized rows have room for the activations");
+        assert!(columns.is_multiple_of(layout.group_size()), "activations fill whole groups");
+        self.written.store(QuantizedRows::tag(layout, columns), Ordering::Relaxed);
+        self.pointers()
+    }
+
+    /// Where `rows` were written.
+    pub(super) fn read(&self, layout: ActivationLayout, columns: usize, rows: &Range<usize>) -> QuantizedPointers {
+        assert!(rows.end <= self.rows, "quantized rows hold the rows of the product");
+        let written = self.written.load(Ordering::Relaxed);
+        assert_eq!(written, QuantizedRows::tag(layout, columns), "activations were quantized for this weight's layout");
+        self.pointers()
+    }
+
+    fn pointers(&self) -> QuantizedPointers {
+        QuantizedPointers {
+            values: self.values.as_ptr() as *mut i8,
+            scales: self.scales.as_ptr() as *mut f32,
+            scaled_sums: self.scaled_sums.as_ptr() as *mut f32,
+            sums: self.sums.as_ptr() as *mut i32,
+            value_stride: self.columns,
+            group_stride: self.columns / SMALLEST_GROUP,
+        }
+    }
+}
+
+/// The arrays of [`QuantizedRows`]: row `r` has its values from `r * value_stride` and its groups from
+/// `r * group_stride`.
+#[derive(Clone, Copy)]
+pub(super) struct QuantizedPointers {
+    pub values: *mut i8,
+    pub scales: *mut f32,
+    pub scaled_sums: *mut f32,
+    pub sums: *mut i32,
+    pub value_stride: usize,
+    pub group_stride: usize,
+}
+
+/// How one group is quantized, from the bits of its largest magnitude.
+pub(super) enum GroupScale {
+    /// All integers are 0; the scale is 0, or NaN if an activation is not finite.
+    Zero(f32),
+    /// Integers are `round_ties_even(x * multiplier)`.
+    Scaled { scale: f32, multiplier: f32 },
+}
+
+/// 2^-120: below it, 127 / max could overflow.
+const SMALLEST_MAXIMUM: f32 = f32::from_bits(7 << 23);
+
+impl GroupScale {
+    /// `bits` is the largest `x.to_bits() & 0x7fff_ffff`, which orders magnitudes, infinity and NaN in this order.
+    #[inline(always)]
+    pub fn new(bits: u32) -> GroupScale {
+        let max = f32::from_bits(bits);
+        if !max.is_finite() {
+            GroupScale::Zero(f32::NAN)
+        } else if max < SMALLEST_MAXIMUM {
+            GroupScale::Zero(0.0)
+        } else {
+            GroupScale::Scaled { scale: max / 127.0, multiplier: 127.0 / max }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The engine: a plan, a backend, and the pools of cache blocks.
+
+use plan::{Backend, BackendError, CompileOptions, ExecutableId, Plan, StepOutputs, Value};
+
+use crate::batch::step_inputs;
+use crate::{BlockPool, EngineError, Sequence, Work};
+
+/// How an engine is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// The most positions of one sequence.
+    pub context: usize,
+    /// Sequences that can be that long at the same time.
+    pub sequences: usize,
+    /// The most token rows of a step: prompts are taken in pieces of this.
+    pub max_rows: usize,
+    /// The most wanted rows of a step.
+    pub max_wanted: usize,
+    /// Values that each step returns.
+    pub keep: Vec<Value>,
+    /// Look at every value of every step, and report the first that is not finite.
+    pub watch: bool,
+}
+
+/// Many sequences on one device.
+pub struct Engine {
+    backend: Box<dyn Backend>,
+    plan: Plan,
+    executable: ExecutableId,
+    pools: Vec<BlockPool>,
+    options: EngineOptions,
+}
+
+impl Engine {
+    /// Sets up a backend whose weights are loaded already.
+    pub fn new(mut backend: Box<dyn Backend>, plan: Plan, options: EngineOptions) -> Result<Self, EngineError> {
+        let blocks = Self::blocks(&plan, &options);
+        let bytes: u64 =
+            backend.block_bytes(&plan.cache).iter().zip(&blocks).map(|(&bytes, &blocks)| bytes * blocks as u64).sum();
+        let free_bytes = backend.memory().free_bytes;
+        if bytes > free_bytes {
+            let what = format!("a cache of {} sequences of {} tokens", options.sequences, options.context);
+            return Err(BackendError::Memory { what, wanted_bytes: bytes, free_bytes }.into());
+        }
+        backend.reserve_cache(&plan.cache, &blocks)?;
+        let compile = CompileOptions {
+            max_rows: options.max_rows,
+            max_wanted: options.max_wanted,
+            keep: options.keep.clone(),
+            watch: options.watch,
+        };
+        let executable = backend.compile(&plan, &compile)?;
+        let pools = blocks.into_iter().map(BlockPool::new).collect();
+        Ok(Engine { backend, plan, executable, pools, options })
+    }
+
+    /// Blocks a group that `options` ask for. A sliding group holds its window and one step's rows, no more.
+    pub fn blocks(plan: &Plan, options: &EngineOptions) -> Vec<usize> {
+        let block_size = plan.cache.block_size;
+        let of_group = |window: Option<usize>| {
+            let positions = window.map_or(options.context, |window| options.context.min(window + options.max_rows));
+            // One more, since neither end of the span need stand at a block's border.
+            options.sequences * (positions.div_ceil(block_size) + 1)
+        };
+        plan.cache.groups.iter().map(|group| of_group(group.window)).collect()
+    }
+
+    /// The plan that runs.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// How it was set up.
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    /// The backend's name.
+    pub fn backend_name(&self) -> String {
+        self.backend.name()
+    }
+
+    /// A new, empty sequence.
+    pub fn sequence(&self) -> Sequence {
+        Sequence::new(self.plan.cache.groups.len())
+    }
+
+    /// Blocks that nobody holds, a group.
+    pub fn free_blocks(&self) -> Vec<usize> {
+        self.pools.iter().map(BlockPool::free).collect()
+    }
+
+    /// Runs one step over the rows of all `work`. On an error no sequence has moved.
+    pub fn step(&mut self, work: &mut [Work]) -> Result<StepOutputs, EngineError> {
+        let vocabulary = self.plan.vocabulary();
+        for piece in work.iter_mut() {
+            if piece.tokens.is_empty() {
+                return Err(EngineError::Empty);
+            }
+            if let Some(&token) = piece.tokens.iter().find(|&&token| token as usize >= vocabulary) {
+                return Err(EngineError::UnknownToken { token, vocabulary });
+            }
+            let tokens = piece.sequence.length() + piece.tokens.len();
+            if tokens > self.options.context {
+                return Err(EngineError::TooLong { tokens, context: self.options.context });
+            }
+            piece.sequence.grow(piece.tokens.len(), &self.plan.cache, &self.pools)?;
+        }
+        let inputs = step_inputs(&self.plan, work);
+        let ticket = self.backend.launch(self.executable, &inputs)?;
+        let outputs = self.backend.collect(ticket)?;
+        for piece in work.iter_mut() {
+            piece.sequence.advance(piece.tokens.len(), &self.plan.cache);
+        }
+        Ok(outputs)
+    }
+
+    /// Caches `tokens` after what the sequence has, in steps of at most `max_rows`, wanting the rows
+    /// `wanted` of them (from 0); hands each step's outputs, with the first of its wanted rows, to `each`.
+    pub fn feed(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        wanted: std::ops::Range<usize>,
+        mut each: impl FnMut(usize, StepOutputs),
+    ) -> Result<(), EngineError> {
+        let mut first = 0;
+        while first < tokens.len() {
+            let here = wanted.start.max(first)..wanted.end.max(first);
+            let mut rows = (tokens.len() - first).min(self.options.max_rows);
+            // Where rows are wanted, a step ends when it has as many of them as it may have.
+            if here.start < first + rows {
+                rows = rows.min(here.start - first + self.options.max_wanted.min(here.len()).max(1));
+            }
+            let range = here.start.min(first + rows) - first..here.end.min(first + rows) - first;
+            let piece = Work {
+                sequence: &mut *sequence,
+                tokens: &tokens[first..first + rows],
+                wanted: crate::Wanted::Range(range.clone()),
+                sampling: None,
+            };
+            let outputs = self.step(&mut [piece])?;
+            each(first + range.start, outputs);
+            first += rows;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! What goes wrong while sequences run.
+
+use plan::BackendError;
+use thiserror::Error;
+
+/// What goes wrong while sequences run.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The sequence is longer than the cache.
+    #[error("{tokens} tokens do not fit into a context of {context}: shorten the text or give a larger --context")]
+    TooLong {
+        /// Tokens that the sequence would have.
+        tokens: usize,
+        /// The most that it may have.
+        context: usize,
+    },
+    /// Other sequences hold the blocks that this one needs.
+    #[error("no cache block is free: {held} of {total} {group} blocks are held by other sequences")]
+    NoBlock {
+        /// The group's name.
+        group: String,
+        /// Blocks held.
+        held: usize,
+        /// Blocks in all.
+        total: usize,
+    },
+    /// A token that the model does not have.
+    #[error("token id {token} is not in the vocabulary of {vocabulary}")]
+    UnknownToken {
+        /// The id.
+        token: u32,
+        /// Entries of the vocabulary.
+        vocabulary: usize,
+    },
+    /// A sequence starts with something.
+    #[error("the text is empty: give at least one token")]
+    Empty,
+    /// The backend's own.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
