@@ -24,10 +24,8 @@ pub(crate) struct Found {
 
 impl ControlTokens {
     pub fn new(added: impl IntoIterator<Item = (u32, AddedToken)>) -> Result<Self> {
-        let mut tokens: Vec<_> = added
-            .into_iter()
-            .filter(|(_, token)| token.special && !token.content.is_empty())
-            .collect();
+        let mut tokens: Vec<_> =
+            added.into_iter().filter(|(_, token)| token.special && !token.content.is_empty()).collect();
         tokens.sort_by_key(|(id, _)| *id);
         let finder = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
@@ -66,8 +64,8 @@ impl ControlTokens {
         self.finder.find_iter(text).filter_map(move |found| {
             let (id, token) = &self.tokens[found.pattern().as_usize()];
             let (before, after) = (&text[..found.start()], &text[found.end()..]);
-            let inside_word = before.chars().next_back().is_some_and(is_word)
-                || after.chars().next().is_some_and(is_word);
+            let inside_word =
+                before.chars().next_back().is_some_and(is_word) || after.chars().next().is_some_and(is_word);
             if token.single_word && inside_word {
                 return None;
             }

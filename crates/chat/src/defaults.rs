@@ -45,12 +45,7 @@ fn float(value: &Value) -> Option<f32> {
     value.as_f64().map(|number| number as f32)
 }
 
-fn field<T>(
-    config: &Map,
-    name: &str,
-    wanted: &'static str,
-    read: impl Fn(&Value) -> Option<T>,
-) -> Result<Option<T>> {
+fn field<T>(config: &Map, name: &str, wanted: &'static str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>> {
     match config.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => read(value).map(Some).ok_or_else(|| Error::Config {

@@ -5,27 +5,62 @@ use std::sync::Arc;
 
 use minijinja::machinery::{CompiledTemplate, Instruction, get_compiled_template};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
 use crate::clock;
 use crate::marks::Marks;
 use crate::python::{self, JsonStyle};
+use crate::source::DEPTH_GUARD;
 
 /// The one template of an environment.
 pub(crate) const TEMPLATE: &str = "chat_template";
 
-/// Nested blocks, loops and macros (four each); a debug build then needs less than half a stack of 2 MiB.
-const RECURSION: usize = 400;
+/// Nested blocks, loops and macros (four each), the most that the engine allows: enough for arguments
+/// nested about 40 deep, and within the 2 MiB of stack that a thread has.
+const RECURSION: usize = 500;
 
 /// Methods that values have, beside the ones that the engine's own objects bring.
 const METHODS: [&str; 38] = [
-    "capitalize", "count", "endswith", "find", "format", "get", "isalnum", "isalpha", "isascii",
-    "isdigit", "islower", "isnumeric", "isspace", "isupper", "items", "join", "keys", "lower",
-    "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rpartition",
-    "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "title", "upper", "values",
-    "cycle", "changed", "index", "copy",
+    "capitalize",
+    "count",
+    "endswith",
+    "find",
+    "format",
+    "get",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdigit",
+    "islower",
+    "isnumeric",
+    "isspace",
+    "isupper",
+    "items",
+    "join",
+    "keys",
+    "lower",
+    "lstrip",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "title",
+    "upper",
+    "values",
+    "cycle",
+    "changed",
+    "index",
+    "copy",
 ];
 
 /// A message that a template raised itself.
@@ -41,10 +76,11 @@ pub(crate) fn new() -> Result<Environment<'static>, Error> {
     env.set_recursion_limit(RECURSION);
     env.set_debug(false);
     env.set_formatter(|out, _, value| {
-        Ok(match value.as_str() {
+        match value.as_str() {
             Some(text) => out.write_str(text)?,
             None => out.write_str(&python::str(value)?)?,
-        })
+        }
+        Ok(())
     });
 
     env.add_filter("upper", |value: &Value| Ok::<_, Error>(python::str(value)?.to_uppercase()));
@@ -52,13 +88,15 @@ pub(crate) fn new() -> Result<Environment<'static>, Error> {
     env.add_filter("string", |value: &Value| python::str(value));
     env.add_filter("tojson", tojson);
     env.add_filter("sort", sort);
+    env.add_filter(DEPTH_GUARD, |value: Value| {
+        python::check_depth(&value)?;
+        Ok::<_, Error>(value)
+    });
     env.add_test("sequence", |value: &Value| {
         use ValueKind::{Map, Seq, String, Undefined};
         matches!(value.kind(), String | Seq | Map | Undefined)
     });
-    env.add_test("number", |value: &Value| {
-        matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
-    });
+    env.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
     env.add_function("raise_exception", |message: &Value| {
         let raised = Raised(python::str(message)?);
         let error = Error::new(ErrorKind::InvalidOperation, raised.0.clone());
@@ -87,12 +125,10 @@ pub(crate) fn read_through(env: &mut Environment<'static>, marks: Option<Arc<Mar
     env.add_filter("dictsort", move |map: &Value, args: Rest<Value>, options: Kwargs| {
         rules.dictsort(map, &args, &options)
     });
-    env.set_unknown_method_callback(move |state, value, method, args| {
-        match (value.as_str(), args) {
-            (Some(s), args) => text.string_method(state, s, value, method, args),
-            (None, []) if method == "copy" && value.kind() == ValueKind::Map => Ok(value.clone()),
-            _ => pycompat::unknown_method_callback(state, value, method, args),
-        }
+    env.set_unknown_method_callback(move |state, value, method, args| match (value.as_str(), args) {
+        (Some(s), args) => text.string_method(state, s, value, method, args),
+        (None, []) if method == "copy" && value.kind() == ValueKind::Map => Ok(value.clone()),
+        _ => pycompat::unknown_method_callback(state, value, method, args),
     });
 }
 
@@ -142,18 +178,18 @@ impl TextRules {
         let reverse = option(2, "reverse")?.is_some_and(|value| value.is_true());
         options.assert_all_used()?;
 
-        let mut pairs: Vec<(Value, [Value; 2])> = python::pairs(map)
+        let mut pairs: Vec<(Value, Tuple)> = python::pairs(map)
             .map(|(key, value)| {
                 let by = if by_value { &value } else { &key };
                 let seen = match (by.as_str(), &self.marks) {
                     (Some(text), Some(marks)) => Value::from(marks.unmark(text)),
                     _ => by.clone(),
                 };
-                (sort_key(&seen, case_sensitive), [key, value])
+                (sort_key(&seen, case_sensitive), Tuple::from([key, value]))
             })
             .collect();
         sort_pairs(&mut pairs, reverse);
-        Ok(pairs.into_iter().map(|(_, pair)| Value::from_iter(pair)).collect())
+        Ok(pairs.into_iter().map(|(_, pair)| Value::from(pair)).collect())
     }
 
     fn string_method(
@@ -193,7 +229,7 @@ impl TextRules {
                     _ => s.rsplit_once(separator).map(|(a, b)| [a, separator, b]),
                 };
                 let whole = if method == "partition" { [s, "", ""] } else { ["", "", s] };
-                Ok(Value::from_iter(parts.unwrap_or(whole)))
+                Ok(Value::from(Tuple::from(parts.unwrap_or(whole).map(Value::from))))
             }
             ("removeprefix" | "removesuffix", 1) => {
                 let part = text_arg(0).ok_or_else(|| wants_text(method))?;
@@ -255,11 +291,9 @@ fn sort(items: &Value, args: Rest<Value>, options: Kwargs) -> Result<Value, Erro
             None => sort_key(&item, case_sensitive),
             Some(paths) => {
                 let keys = paths.split(',').map(|path| {
-                    let found = path.split('.').try_fold(item.clone(), |value, step| {
-                        match step.parse::<usize>() {
-                            Ok(index) => value.get_item_by_index(index),
-                            Err(_) => value.get_attr(step),
-                        }
+                    let found = path.split('.').try_fold(item.clone(), |value, step| match step.parse::<usize>() {
+                        Ok(index) => value.get_item_by_index(index),
+                        Err(_) => value.get_attr(step),
                     });
                     found.map(|value| sort_key(&value, case_sensitive))
                 });
@@ -329,9 +363,7 @@ pub(crate) fn unknown_name(env: &Environment<'static>) -> Result<Option<(&'stati
                 let known = state.perform_test("test", &[Value::from(*name)])?;
                 (!known).then_some(("test", *name))
             }
-            Instruction::CallMethod(name, _) => {
-                (!METHODS.contains(name)).then_some(("method", *name))
-            }
+            Instruction::CallMethod(name, _) => (!METHODS.contains(name)).then_some(("method", *name)),
             Instruction::CallFunction(name, _) => {
                 let engine = ["loop", "caller", "super", "self"].contains(name);
                 let known = engine || stored(name) || env.globals().any(|(global, _)| global == *name);

@@ -17,6 +17,7 @@ mod error;
 mod marks;
 mod message;
 mod python;
+mod source;
 mod stop;
 mod stream;
 mod template;

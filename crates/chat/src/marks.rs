@@ -92,8 +92,7 @@ impl Marks {
             replaced.insert(edge, free.next()?);
         }
         let original = replaced.iter().map(|(&c, &mark)| (mark, c)).collect();
-        let mut marks =
-            Self { control, marking, original, replaced, enclosing: HashSet::new() };
+        let mut marks = Self { control, marking, original, replaced, enclosing: HashSet::new() };
         for value in written {
             marks.mark(value, &mut free)?;
         }

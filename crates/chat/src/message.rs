@@ -113,12 +113,7 @@ pub struct ChatOptions {
 impl Default for ChatOptions {
     /// No tools, no thinking, ready for an answer.
     fn default() -> Self {
-        Self {
-            tools: Vec::new(),
-            enable_thinking: false,
-            add_generation_prompt: true,
-            preserve_thinking: false,
-        }
+        Self { tools: Vec::new(), enable_thinking: false, add_generation_prompt: true, preserve_thinking: false }
     }
 }
 
@@ -193,10 +188,7 @@ impl From<WireMessage> for Message {
         Self {
             role: wire.role,
             content: wire.content,
-            reasoning: [wire.reasoning, wire.reasoning_content, wire.thinking]
-                .into_iter()
-                .flatten()
-                .find(said),
+            reasoning: [wire.reasoning, wire.reasoning_content, wire.thinking].into_iter().flatten().find(said),
             tool_calls: wire.tool_calls.unwrap_or_default(),
             tool_call_id: wire.tool_call_id,
             name: wire.name,
@@ -211,9 +203,10 @@ impl<'de> Deserialize<'de> for Content {
             Value::Null => Ok(Content::Empty),
             Value::String(text) => Ok(Content::Text(text)),
             Value::Array(parts) => {
-                let parts = parts.into_iter().enumerate().map(|(index, part)| {
-                    read_part(part).map_err(|why| format!("content[{index}]: {why}"))
-                });
+                let parts = parts
+                    .into_iter()
+                    .enumerate()
+                    .map(|(index, part)| read_part(part).map_err(|why| format!("content[{index}]: {why}")));
                 parts.collect::<Result<_, _>>().map(Content::Parts).map_err(D::Error::custom)
             }
             other => Err(D::Error::custom(format!(

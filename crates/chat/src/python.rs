@@ -6,7 +6,7 @@ use std::fmt::Write;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// How deeply nested a value may be to be printed; JSON from outside is never deeper.
+/// How deeply nested a value may be; JSON from outside is never deeper.
 const MAX_DEPTH: usize = 130;
 
 /// `str(value)`.
@@ -22,11 +22,25 @@ pub(crate) fn str(value: &Value) -> Result<String, Error> {
     }
 }
 
+/// An error unless `value` may be printed.
+pub(crate) fn check_depth(value: &Value) -> Result<(), Error> {
+    check_depth_from(value, 0)
+}
+
+fn check_depth_from(value: &Value, depth: usize) -> Result<(), Error> {
+    too_deep(depth)?;
+    match value.kind() {
+        ValueKind::Seq => value.try_iter()?.try_for_each(|item| check_depth_from(&item, depth + 1)),
+        ValueKind::Map => pairs(value).try_for_each(|(_, item)| check_depth_from(&item, depth + 1)),
+        _ => Ok(()),
+    }
+}
+
 fn too_deep(depth: usize) -> Result<(), Error> {
     if depth <= MAX_DEPTH {
         return Ok(());
     }
-    let why = format!("a value nested more than {MAX_DEPTH} deep cannot be printed");
+    let why = format!("a value is nested more than {MAX_DEPTH} deep");
     Err(Error::new(ErrorKind::InvalidOperation, why))
 }
 
@@ -289,10 +303,7 @@ mod tests {
         let value = Value::from(minijinja::value::Serde(serde_json::json!(
             {"a": [1, 2.0, null, true], "it's": "say \"x\"\n", "q": "don't"}
         )));
-        assert_eq!(
-            str(&value).unwrap(),
-            r#"{'a': [1, 2.0, None, True], "it's": 'say "x"\n', 'q': "don't"}"#
-        );
+        assert_eq!(str(&value).unwrap(), r#"{'a': [1, 2.0, None, True], "it's": 'say "x"\n', 'q': "don't"}"#);
     }
 
     #[test]
@@ -302,12 +313,8 @@ mod tests {
         )));
         let line = JsonStyle::default().dumps(&value).unwrap();
         assert_eq!(line, "{\"b\": \"<é🦀>\u{7f}\\u0001\", \"a\": [1e-05, null], \"e\": [], \"f\": {}}");
-        let style = JsonStyle {
-            ensure_ascii: true,
-            indent: Some("  ".to_owned()),
-            sort_keys: true,
-            ..JsonStyle::default()
-        };
+        let style =
+            JsonStyle { ensure_ascii: true, indent: Some("  ".to_owned()), sort_keys: true, ..JsonStyle::default() };
         let wanted = "{\n  \"a\": [\n    1e-05,\n    null\n  ],\n  \"b\": \"<\\u00e9\\ud83e\\udd80>\\u007f\\u0001\",\n  \"e\": [],\n  \"f\": {}\n}";
         assert_eq!(style.dumps(&value).unwrap(), wanted);
     }

@@ -15,11 +15,7 @@ impl StopIds {
     /// `generation_config.json`. The files of one model name different ones (a turn ends with
     /// `<turn|>`, a call of tools with `<|tool_response>`), so they are joined. If none names any:
     /// the tokenizer's `<eos>` and `<turn|>`.
-    pub fn read(
-        config: &Map,
-        generation_config: Option<&Map>,
-        tokenizer: &Tokenizer,
-    ) -> Result<Self> {
+    pub fn read(config: &Map, generation_config: Option<&Map>, tokenizer: &Tokenizer) -> Result<Self> {
         let mut ids = Vec::new();
         add(&mut ids, "config.json", "eos_token_id", config.get("eos_token_id"))?;
         let text_config = config.get("text_config").and_then(|text| text.get("eos_token_id"));

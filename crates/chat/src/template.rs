@@ -11,6 +11,7 @@ use crate::environment::{self, Raised, TEMPLATE};
 use crate::error::{Error, Result};
 use crate::marks::{self, Marking, Marks};
 use crate::message::{ChatOptions, Message};
+use crate::source::{self, MAX_SOURCE_BYTES};
 use crate::tokenizer::{Specials, Tokenizer};
 
 /// A chat template, checked.
@@ -72,12 +73,7 @@ impl ChatTemplate {
 
     /// The text of a prompt, exactly as `transformers` renders it. Control tokens in messages look in
     /// it like the template's own; [`prompt`](Self::prompt) keeps them apart.
-    pub fn render(
-        &self,
-        tokenizer: &Tokenizer,
-        messages: &[Message],
-        options: &ChatOptions,
-    ) -> Result<String> {
+    pub fn render(&self, tokenizer: &Tokenizer, messages: &[Message], options: &ChatOptions) -> Result<String> {
         let (messages, tools) = written(messages, options)?;
         let limits = Limits::of(&messages, &tools);
         self.render_values(tokenizer, &messages, &tools, options, &limits, None)
@@ -90,12 +86,7 @@ impl ChatTemplate {
     /// rendered a second time with marks in place of the characters that control tokens begin and end
     /// with; the two renderings must agree but for the marks, and control tokens are then looked for in
     /// the marked one. A token is the template's if its first and last characters are.
-    pub fn prompt(
-        &self,
-        tokenizer: &Tokenizer,
-        messages: &[Message],
-        options: &ChatOptions,
-    ) -> Result<Prompt> {
+    pub fn prompt(&self, tokenizer: &Tokenizer, messages: &[Message], options: &ChatOptions) -> Result<Prompt> {
         let (messages, tools) = written(messages, options)?;
         let limits = Limits::of(&messages, &tools);
         let text = self.render_values(tokenizer, &messages, &tools, options, &limits, None)?;
@@ -105,12 +96,11 @@ impl ChatTemplate {
             let marked = |marking| {
                 let (mut messages, mut tools) = (messages.clone(), tools.clone());
                 let written = &mut [&mut messages, &mut tools];
-                let marks = Marks::new(Arc::clone(control), marking, written, &text)
-                    .ok_or(Error::ControlTokensInMessage)?;
+                let marks =
+                    Marks::new(Arc::clone(control), marking, written, &text).ok_or(Error::ControlTokensInMessage)?;
                 let marks = Arc::new(marks);
                 let through = Some(Arc::clone(&marks));
-                let rendered =
-                    self.render_values(tokenizer, &messages, &tools, options, &limits, through);
+                let rendered = self.render_values(tokenizer, &messages, &tools, options, &limits, through);
                 rendered.map(|rendered| (marks.settle(&rendered), marks))
             };
             self.encode_marked(tokenizer, &text, marked)?
@@ -128,9 +118,7 @@ impl ChatTemplate {
         text: &str,
         marked: impl Fn(Marking) -> Result<(String, Arc<Marks>)>,
     ) -> Result<Vec<u32>> {
-        let encode = |rendered: &str, marks: &Marks| {
-            tokenizer.encode_parsed(rendered, |part| marks.unmark(part))
-        };
+        let encode = |rendered: &str, marks: &Marks| tokenizer.encode_parsed(rendered, |part| marks.unmark(part));
         let replaced = marked(Marking::Replace);
         if let Ok((rendered, marks)) = &replaced
             && marks.unmark(rendered) == text
@@ -242,34 +230,18 @@ impl std::io::Write for Output {
 /// Parses and checks a template.
 fn compile(source: &str) -> Result<Environment<'static>> {
     let syntax = |e: minijinja::Error| Error::TemplateSyntax(e.to_string());
+    if source.len() > MAX_SOURCE_BYTES {
+        let bytes = source.len();
+        let why = format!("{bytes} bytes, wanted at most {MAX_SOURCE_BYTES}");
+        return Err(Error::TemplateSyntax(why));
+    }
     let mut env = environment::new().map_err(syntax)?;
-    env.add_template_owned(TEMPLATE, without_generation_tags(source)).map_err(syntax)?;
+    let source = source::prepare(source, env.syntax()).map_err(syntax)?;
+    env.add_template_owned(TEMPLATE, source).map_err(syntax)?;
     match environment::unknown_name(&env).map_err(syntax)? {
         Some((what, name)) => Err(Error::TemplateUnknown { what, name }),
         None => Ok(env),
     }
-}
-
-/// `{% generation %}` only tells training which tokens are the model's; its body is rendered as is.
-fn without_generation_tags(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at(at + 2);
-        out.push_str(before);
-        rest = tag;
-        let body = tag.trim_start_matches(['-', '+']).trim_start();
-        for (word, plain) in [("generation", "if true"), ("endgeneration", "endif")] {
-            let Some(after) = body.strip_prefix(word) else { continue };
-            if after.trim_start().trim_start_matches(['-', '+']).starts_with("%}") {
-                out.push_str(&tag[..tag.len() - body.len()]);
-                out.push_str(plain);
-                rest = after;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 /// The engine's error as one of ours.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::Map;
 use crate::control::ControlTokens;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
-use crate::Map;
 
 /// Ids above this are refused: a table a token is kept, and a file must not choose its size at will.
 const MAX_ID: u32 = 1 << 22;
@@ -46,15 +46,15 @@ impl Tokenizer {
     /// Reads the bytes of `tokenizer.json`, with the map of `tokenizer_config.json` (empty if the
     /// model has none).
     pub fn new(tokenizer_json: &[u8], tokenizer_config: &Map) -> Result<Self> {
-        let mut plain = tokenizers::Tokenizer::from_bytes(tokenizer_json)
-            .map_err(|e| Error::TokenizerFile(e.to_string()))?;
+        let mut plain =
+            tokenizers::Tokenizer::from_bytes(tokenizer_json).map_err(|e| Error::TokenizerFile(e.to_string()))?;
         // Both belong to training; a prompt is never cut or padded here.
         plain.with_padding(None);
         plain.with_truncation(None).map_err(|e| Error::TokenizerFile(e.to_string()))?;
         plain.set_encode_special_tokens(true);
 
-        let decoder = serde_json::to_value(plain.get_decoder())
-            .map_err(|e| Error::TokenizerFile(format!("decoder: {e}")))?;
+        let decoder =
+            serde_json::to_value(plain.get_decoder()).map_err(|e| Error::TokenizerFile(format!("decoder: {e}")))?;
         let decoder = Decoder::read(&decoder)?;
         let control = Arc::new(ControlTokens::new(plain.get_added_tokens_decoder())?);
 
@@ -65,9 +65,7 @@ impl Tokenizer {
         let mut starts = Vec::new();
         for (id, spelling) in &vocabulary {
             if *id > MAX_ID {
-                return Err(Error::TokenizerFile(format!(
-                    "token {spelling:?} has id {id}, wanted at most {MAX_ID}"
-                )));
+                return Err(Error::TokenizerFile(format!("token {spelling:?} has id {id}, wanted at most {MAX_ID}")));
             }
             let index = *id as usize;
             if starts.len() > index {
@@ -139,10 +137,8 @@ impl Tokenizer {
         if text.is_empty() {
             return Ok(Vec::new());
         }
-        let encoding = self
-            .plain
-            .encode_fast(text, false)
-            .map_err(|e| Error::Encode { bytes: text.len(), why: e.to_string() })?;
+        let encoding =
+            self.plain.encode_fast(text, false).map_err(|e| Error::Encode { bytes: text.len(), why: e.to_string() })?;
         let ids = encoding.get_ids();
         for &id in ids {
             // The unknown token stands for text that the vocabulary cannot spell.
@@ -217,8 +213,7 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 fn text_offset(spellings: &str) -> Result<u32> {
-    u32::try_from(spellings.len())
-        .map_err(|_| Error::TokenizerFile("spellings of more than 4 GiB".to_owned()))
+    u32::try_from(spellings.len()).map_err(|_| Error::TokenizerFile("spellings of more than 4 GiB".to_owned()))
 }
 
 /// Every `*_token` of tokenizer_config.json: a string, or a map with its `content`.
@@ -240,10 +235,5 @@ fn named_tokens(config: &Map) -> Result<Vec<(String, String)>> {
 }
 
 fn config_error(field: &str, found: &Value, wanted: &'static str) -> Error {
-    Error::Config {
-        file: "tokenizer_config.json",
-        field: field.to_owned(),
-        found: found.to_string(),
-        wanted,
-    }
+    Error::Config { file: "tokenizer_config.json", field: field.to_owned(), found: found.to_string(), wanted }
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
+from transformers.utils.chat_template_utils import _compile_jinja_template as compile_template
 
 FOLDER, OUR_TEMPLATE = Path(sys.argv[1]), Path(sys.argv[2]).read_text()
 GOLDENS = Path(__file__).parent / "goldens"
@@ -85,20 +86,21 @@ def flagged(raw):
 def decodings(tokenizer):
     """Runs of ids with the text of them; bytes of a run of byte tokens are all of whole characters or all broken."""
     byte = {b: tokenizer.token_to_id(f"<0x{b:02X}>") for b in range(256)}
-    size = tokenizer.get_vocab_size()
+    others = [id for id in range(tokenizer.get_vocab_size()) if id not in byte.values()]
+    plain = [tokenizer.token_to_id(t) for t in ("▁", ".", "a")]
     cases = []
     for _ in range(60):
         ids = []
         for _ in range(RANDOM.randint(1, 6)):
             pick = RANDOM.random()
             if pick < 0.4:
-                ids.append(RANDOM.randrange(size))
+                ids.append(RANDOM.choice(others))
             elif pick < 0.6:
                 ids.append(tokenizer.token_to_id(RANDOM.choice(CONTROL)))
             elif pick < 0.85:
-                ids += [byte[b] for b in RANDOM.choice(SCRIPTS).encode()]
+                ids += [byte[b] for b in RANDOM.choice(SCRIPTS).encode()] + [RANDOM.choice(plain)]
             else:
-                ids += [byte[b] for b in RANDOM.choice([b"\xff", b"\xf0\x9f\xa6", b"\xe2\x96", b"\x80\x80", b"\xc3"])]
+                ids += [byte[b] for b in RANDOM.choice([b"\xff", b"\xf0\x9f\xa6", b"\xe2\x96", b"\x80\x80", b"\xc3"])] + [RANDOM.choice(plain)]
         cases.append([ids, tokenizer.decode(ids), tokenizer.decode(ids, skip_special_tokens=False)])
     return cases
 
@@ -247,6 +249,82 @@ def renders():
     return made
 
 
+# ---- expressions of templates
+
+EXPRESSIONS = [
+    "{% set ns = namespace() %}{% set ns.x = 'a' if false %}{{ ns.x is undefined }}{% set ns.y = 1, 2 %}{{ ns.y }}{% set a, b = 1, [2] %}{{ b }}",
+    "{% for x in {'a': 1, 'b': 2}.items() %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}",
+    "{% for x in [{'a': 1}, {'a': 2}] | map(attribute='a') | list %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}",
+    "{% for x in {'a': 1, 'b': 2} %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}",
+    '{% for x in [1, 2, 3] if x > 1 %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}',
+    "{% for x in {'b': 1, 'A': 2} | dictsort %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}",
+    '{% for x in range(2) %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}',
+    '{% for x in [1, 2] | reverse | list %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}',
+    "{% for x in {'a': 1, 'b': 2}.values() %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}",
+    "{% for x in 'a,b'.split(',') %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}",
+    '{% for x in [3, 1, 2] | sort %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}',
+    '{% for x in [1, 2, 3][1:] %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}',
+    "{% for x in [1, 2, 3] | reject('equalto', 2) | list %}{{ x }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}",
+    "{% for x in [1, 2, 3] | select('odd') %}{{ x }}{{ loop.last }} {% endfor %}",
+    "{{ none }} {{ true }} {{ 1.0 }} {{ 1e-5 }} {{ [1, 'a', none] }}",
+    '{{ {\'b\': 1, \'a\': "it\'s"} }}',
+    "{{ {'b': 1.0, 'a': [true]} | tojson }}",
+    "{{ '<é>' | tojson }}{{ '<é>' | tojson(ensure_ascii=true) }}",
+    "{{ {'b': 1, 'a': 2} | tojson(separators=(',', ':'), sort_keys=true) }}",
+    "{{ {'b': [1]} | tojson(indent=1) }}",
+    "{{ [['b', 1], ['a', 2]] | sort(attribute=0) }}",
+    "{{ [{'a': {'b': 2}}, {'a': {'b': 1}}] | sort(attribute='a.b') }}",
+    "{{ ['b', 'A', 'a', 'B'] | sort }}",
+    "{{ ['b', 'A', 'a'] | sort(reverse=true, case_sensitive=true) }}",
+    "{{ {'b': 1, 'A': 2, 'a': 3} | dictsort }}",
+    "{{ {'b': 1, 'a': 2} | dictsort(false, 'value') }}",
+    "{{ {'b': 1, 'A': 2, 'a': 3} | dictsort(case_sensitive=true, reverse=true) }}",
+    "{{ none | upper }}{{ missing | upper }}{{ ['x', 'y'] | upper }}",
+    "{{ '\x1c a \xa0' | trim }}|{{ 'xxaxx'.strip('x') }}|{{ ' a '.lstrip() }}|{{ 'a\n'.rstrip('\n') }}",
+    "{{ ' a  b '.split() }}{{ 'a,b,c'.split(',', 1) }}{{ 'a,b,c'.rsplit(',', 1) }}",
+    "{{ 'a=b=c'.partition('=') }}{{ 'abc'.removeprefix('a').removesuffix('c') }}",
+    "{{ {'get': 1}.get('get') }}{{ {'a': 1}.get('b') }}{{ {'a': 1}.get('b', 2) }}",
+    "{% for k, v in {'b': 1, 'a': 2}.items() %}{{ k }}{{ v }}{% endfor %}",
+    "{{ 'x' is sequence }}{{ {} is sequence }}{{ 1 is sequence }}{{ true is number }}",
+    "{{ 'abc'[::-1] }}{{ [1, 2, 3][1:] }}{{ 'a' in 'abc' }}",
+    '{% generation %}a{%- endgeneration -%} b',
+    '{% set x = 1 %}\n  {% if x %}\na\n  {% endif %}\nb\n',
+    '{% for x in [1, 2, 3] %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{% endfor %}',
+    "{{ 'a' ~ 1 ~ none }}{{ '%s-%d' | format('x', 3) }}",
+    '{{ 1e16 }} {{ 1e15 }} {{ 0.1 + 0.2 }} {{ 10 // 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ -7 % 3 }}',
+    "{{ 'a b'.title() }} {{ 'aB'.upper() }} {{ 'aB'.lower() }} {{ 'ab'.capitalize() }} {{ 'a-b'.replace('-', '+') }}",
+    "{{ 'abc'.find('c') }} {{ 'abc'.find('z') }} {{ 'a.b.c'.count('.') }} {{ 'abc'.startswith('ab') }} {{ 'abc'.endswith(('x', 'c')) }}",
+    "{{ ', '.join(['a', 'b']) }} {{ ['a', 'b'] | join('-') }} {{ [1, 2.5] | join(',') }}",
+    "{{ missing }}|{{ missing.attr if missing else 'no' }}|{{ missing | default('d') }}|{{ '' | default('d', true) }}|{{ none | default('d') }}",
+    "{{ [1, 2, 3] | length }} {{ 'héé' | length }} {{ {'a': 1} | length }} {{ missing | length }}",
+    "{{ [{'a': 1}, {'a': 2}] | map(attribute='a') | list }} {{ [{'r': 'x'}, {'r': 'y'}] | selectattr('r', 'equalto', 'y') | list }}",
+    "{{ [3, 1, 2] | first }}{{ [3, 1, 2] | last }}{{ [3, 1, 2] | max }}{{ [3, 1, 2] | sum }} {{ ['a', 'b', 'a'] | unique | list }}",
+    "{{ 'x' if false }}|{{ 'x' if true else 'y' }}|{{ (1, 2) }}|{{ (1,) }}",
+    "{{ {'a': none, 'b': true, 'c': [1.5, 'q']} }}",
+    '{{ \'it\\\'s\' ~ "q" }} {{ [\'it\\\'s\', \'a"b\', \'both\\\'"\', \'tab\\t\', \'é\', \'\\\\\'] }}',
+    "{% set ns = namespace(n=0) %}{% for x in ['a', 'b', 'c'] %}{% set ns.n = ns.n + 1 %}{{ loop.index }}{{ loop.first }}{{ loop.last }}{{ loop.previtem }} {% endfor %}{{ ns.n }}",
+    "{% macro m(a, b='z') %}[{{ a }}{{ b }}]{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}",
+    '{% set c %} x {{ 1 }} {% endset %}{{ c | trim }}|{{ c is string }}',
+    "{{ 'a' < 'b' }} {{ 1 == 1.0 }} {{ 'a' != 'b' }} {{ not none }} {{ 1 in [1, 2] }} {{ 'k' in {'k': 1} }} {{ 'x' not in 'abc' }}",
+    "{{ 1 is integer }}{{ 1.0 is float }}{{ none is none }}{{ true is boolean }}{{ 'a' is string }}{{ {} is mapping }}{{ [] is iterable }}{{ 4 is divisibleby(2) }}{{ x is undefined }}",
+    "{{ 'a\\nb' | indent(2) }}|{{ 'abc' | reverse }}|{{ '5' | int + 1 }}|{{ '1.5' | float }}|{{ 2.6 | round }}|{{ -3 | abs }}",
+    '{{ [[1, 2], [3]] | sum(start=[]) }} {{ range(3) | list }} {{ range(1, 8, 3) | list }} {{ dict(a=1) }}',
+    '{{ {\'b\': {\'x\': [1]}, \'a\': \'é"\\n\'} | tojson }} {{ [] | tojson }} {{ 1e400 | tojson if false else \'\' }}',
+    '{{ messages | length }}{{ tools is none }}{{ tools is defined }}{{ documents }}',
+    "{{ 'a' 'b' }} {{ 'abc'[1] }} {{ 'abc'[-1:] }} {{ [1, 2][-1] }}",
+    "a  {%- if true %} b {% endif -%}  c\n   {# gone #}\nd {{- ' e ' -}} f\n",
+    "{% for k in {'b': 1, 'a': 2} %}{{ k }}{% else %}none{% endfor %}{% for x in [] %}{% else %}none{% endfor %}",
+    "{{ 'İSTANBUL ß ﬁ' | lower }} {{ 'straße ﬁ' | upper }}",
+]
+
+
+def expressions():
+    def render(source):
+        return compile_template(source).render(messages=[], tools=None, documents=None)
+
+    return [[source, render(source)] for source in EXPRESSIONS]
+
+
 def main():
     raw = (FOLDER / "tokenizer.json").read_text()
     tokenizer = Tokenizer.from_str(raw)
@@ -264,6 +342,7 @@ def main():
         "decoded": decodings(tokenizer),
     }
     write("tokenizer.json", golden)
+    write("expressions.json", expressions())
     write("renders.json", {"conversations": CONVERSATIONS, "renders": renders()})
 
 

@@ -108,7 +108,7 @@ pub enum CheckpointError {
         found: u64,
     },
     /// Shards that the index lists and the folder lacks.
-    #[error("{index}: lists {} that the folder lacks: {}; download the missing files{hint}", plural(files.len(), "file"), files.join(", "))]
+    #[error("{index}: lists {} that the folder lacks: {}; download the missing files{hint}", plural(files.len(), "file"), listed(files))]
     MissingShards {
         /// The index.
         index: String,
@@ -163,6 +163,13 @@ pub(crate) fn quoted(text: &str) -> String {
     let start: String = text.chars().take(MOST_CHARACTERS).collect();
     let dots = if start.len() < text.len() { "..." } else { "" };
     format!("{start:?}{dots}")
+}
+
+/// Names for a line of an error: all of them, unless somebody made thousands.
+fn listed(names: &[String]) -> String {
+    const MOST_NAMES: usize = 200;
+    let start = names[..names.len().min(MOST_NAMES)].join(", ");
+    if names.len() > MOST_NAMES { format!("{start} and {} more", names.len() - MOST_NAMES) } else { start }
 }
 
 /// `1 file`, `2 files`.

@@ -51,18 +51,19 @@ impl Storage {
     /// Gives the pages that lie wholly inside `range` back to the system; they are read anew from
     /// the file when touched again. Only a hint: a refusal changes nothing but memory in use.
     pub fn release(&self, range: Range<usize>) {
-        #[cfg(unix)] // Elsewhere the system decides alone.
+        #[cfg(unix)] // Elsewhere there is no such hint.
         if let Storage::Mapped(mapped) = self {
             let first = range.start.next_multiple_of(LARGEST_PAGE_BYTES);
             let last = range.end / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
             if first < last {
                 // SAFETY: the mapping is shared, read-only and backed by a file: a dropped page
                 // comes back with the same bytes, so that references into it stay true.
-                let hint =
+                let _ =
                     unsafe { mapped.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, last - first) };
-                let _ = hint;
             }
         }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 
     /// Asks the system to read `range` ahead. Only a hint.
@@ -73,5 +74,7 @@ impl Storage {
         {
             let _ = mapped.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
         }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }

@@ -144,7 +144,14 @@ fn tensors_that_share_bytes_are_refused() {
 #[test]
 fn headers_of_another_form_are_refused() {
     let cases = [
-        "", "{", "[]", "null", "1", r#"{"t":1}"#, r#"{"t":{}}"#, r#"{"t":{"dtype":"F32","shape":[4]}}"#,
+        "",
+        "{",
+        "[]",
+        "null",
+        "1",
+        r#"{"t":1}"#,
+        r#"{"t":{}}"#,
+        r#"{"t":{"dtype":"F32","shape":[4]}}"#,
         r#"{"t":{"dtype":4,"shape":[4],"data_offsets":[0,16]}}"#,
         r#"{"t":{"dtype":"F32","shape":4,"data_offsets":[0,16]}}"#,
         r#"{"t":{"dtype":"F32","shape":[4],"data_offsets":{}}}"#,
@@ -173,6 +180,17 @@ fn empty_tensors_are_sound_wherever_they_stand() {
     assert_eq!(checkpoint.tensor("b").unwrap().to_f32().unwrap(), [0.0; 4]);
 }
 
+/// Memory grows with the header, never with what it says; `open` measures it.
+#[test]
+fn headers_of_many_tensors_are_read_in_bounded_memory() {
+    let names: Vec<String> = (0..20_000).map(|index| format!("{index}")).collect();
+    let tensors: Vec<common::Spec> = names.iter().map(|name| (name.as_str(), "U8", &[][..])).collect();
+    let mut bytes = file_with(&tensors);
+    assert_eq!(open(bytes.clone()).unwrap().tensors().count(), 20_000);
+    bytes.pop();
+    assert!(matches!(fault(bytes), HeaderFault::Outside { end: 20_000, .. }));
+}
+
 /// What the format's own reader makes of the same bytes: names, shapes and bytes, or a refusal.
 fn prove_agreement(bytes: &[u8]) -> Result<(), TestCaseError> {
     let ours = open(bytes.to_vec());
@@ -195,7 +213,8 @@ fn prove_agreement(bytes: &[u8]) -> Result<(), TestCaseError> {
 
 /// Sound files of up to six tensors, in any order of their data.
 fn sound_file() -> impl Strategy<Value = Vec<u8>> {
-    let dtype = prop::sample::select(vec![("F32", 4u64), ("BF16", 2), ("U8", 1), ("I64", 8), ("BOOL", 1), ("F8_E4M3", 1)]);
+    let dtype =
+        prop::sample::select(vec![("F32", 4u64), ("BF16", 2), ("U8", 1), ("I64", 8), ("BOOL", 1), ("F8_E4M3", 1)]);
     let tensor = (dtype, prop::collection::vec(0u64..5, 0..4));
     prop::collection::vec(tensor, 0..6).prop_shuffle().prop_map(|tensors| {
         let mut header = serde_json::Map::new();

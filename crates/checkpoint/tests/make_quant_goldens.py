@@ -23,7 +23,7 @@ def source():
     values[1, 96:] = np.linspace(0.5, 2, 32)  # all positive
     values[2, :32] = np.arange(-16, 16) / 8  # ties of every format
     values[2, 32:64] *= np.exp2(rng.integers(-12, 12, 32))  # wide
-    values[2, 64:96] *= 1e-7  # at the smallest step
+    values[2, 64:96] *= 5e-5  # around the smallest step, and subnormal in float16
     values[2, 96:] *= 2000
     return values
 

@@ -8,8 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// The tensors of module `m`, 4 rows of 128 columns, at 4 bits in groups of 64.
-const Q4: [Spec; 3] =
-    [("m.weight", "U32", &[4, 16]), ("m.scales", "BF16", &[4, 2]), ("m.biases", "BF16", &[4, 2])];
+const Q4: [Spec; 3] = [("m.weight", "U32", &[4, 16]), ("m.scales", "BF16", &[4, 2]), ("m.biases", "BF16", &[4, 2])];
 
 fn quantized(block: Value, tensors: &[Spec]) -> Checkpoint {
     model(&json!({ "quantization": block }), tensors).unwrap()
@@ -30,9 +29,11 @@ fn affine(bits: u64, group_size: u64) -> Value {
 
 #[test]
 fn dense_matrices_are_proved() {
-    let checkpoint =
-        model(&json!({}), &[("m.weight", "BF16", &[4, 128]), ("u.weight", "U32", &[4, 16]), ("f.weight", "F64", &[2, 2])])
-            .unwrap();
+    let checkpoint = model(
+        &json!({}),
+        &[("m.weight", "BF16", &[4, 128]), ("u.weight", "U32", &[4, 16]), ("f.weight", "F64", &[2, 2])],
+    )
+    .unwrap();
     let source = checkpoint.matrix("m", &[4, 128]).unwrap();
     assert_eq!(source, MatrixSource::Dense { tensor: "m.weight".into(), dtype: DType::BF16 });
     assert_eq!(source.tensors().collect::<Vec<_>>(), ["m.weight"]);
@@ -46,7 +47,8 @@ fn dense_matrices_are_proved() {
 
 #[test]
 fn vectors_are_proved() {
-    let checkpoint = model(&json!({}), &[("norm.weight", "F16", &[8]), ("layer_scalar", "F32", &[]), ("i", "I32", &[8])]).unwrap();
+    let checkpoint =
+        model(&json!({}), &[("norm.weight", "F16", &[8]), ("layer_scalar", "F32", &[]), ("i", "I32", &[8])]).unwrap();
     assert_eq!(checkpoint.vector("norm.weight", &[8]).unwrap().dtype, DType::F16);
     assert_eq!(checkpoint.vector("layer_scalar", &[]).unwrap().tensor, "layer_scalar");
     let sentence = |tensor: &str, shape: &[usize]| checkpoint.vector(tensor, shape).unwrap_err().to_string();
@@ -126,7 +128,12 @@ fn each_module_has_its_own_format() {
 fn overrides_are_found_with_and_without_prefixes() {
     let eight: [Spec; 3] =
         [("m.weight", "U32", &[4, 32]), ("m.scales", "BF16", &[4, 2]), ("m.biases", "BF16", &[4, 2])];
-    let keys = ["layers.0.router.proj", "model.layers.0.router.proj", "language_model.model.layers.0.router.proj", "model.language_model.layers.0.router.proj"];
+    let keys = [
+        "layers.0.router.proj",
+        "model.layers.0.router.proj",
+        "language_model.model.layers.0.router.proj",
+        "model.language_model.layers.0.router.proj",
+    ];
     for key in keys {
         for module in keys {
             let mut block = affine(4, 64);
@@ -180,6 +187,13 @@ fn open_fields_are_settled_by_the_tensors() {
     assert_eq!(format_of(&quantized(block.clone(), &Q4), "m").unwrap(), "q4 g64");
     block["m"] = json!({});
     assert_eq!(format_of(&quantized(block, &Q4), "m").unwrap(), "q4 g64");
+    // Sizes are of a mode: 8 bits in groups of 32 of mxfp8 say nothing of an affine module.
+    let mut block = json!({"mode": "mxfp8", "bits": 8, "group_size": 32});
+    block["m"] = json!({"mode": "affine"});
+    let eight: [Spec; 3] =
+        [("m.weight", "U32", &[4, 32]), ("m.scales", "BF16", &[4, 4]), ("m.biases", "BF16", &[4, 4])];
+    let (_, sentence) = problem(block, &eight);
+    assert!(sentence.starts_with("m.weight: stated as q4 g64: "), "{sentence}");
     // A mode of fixed sizes has its own, whatever the block says.
     let mut block = affine(8, 128);
     block["m"] = json!({"mode": "nvfp4"});
@@ -202,6 +216,9 @@ fn stated_sizes_must_be_those_of_the_tensors() {
     assert_eq!(narrow.to_string(), "m.weight: 96 columns cannot be cut into groups of 64 (q4 g64)");
     let none = quantized(affine(4, 64), &Q4).matrix("m", &[4, 0]).unwrap_err();
     assert_eq!(none.kind(), ProblemKind::Packing);
+    // Without columns every format would fit.
+    let empty: [Spec; 3] = [("m.weight", "U32", &[4, 0]), ("m.scales", "BF16", &[4, 0]), ("m.biases", "BF16", &[4, 0])];
+    assert!(quantized(affine(4, 64), &empty).matrix("m", &[4, 0]).is_err());
 }
 
 #[test]
@@ -218,7 +235,10 @@ fn tensors_and_configuration_must_not_contradict_each_other() {
     assert!(no_block.to_string().contains("no quantization block"), "{no_block}");
 
     let (kind, sentence) = problem(affine(4, 64), &Q4[..2]);
-    assert_eq!((kind, &*sentence), (ProblemKind::Missing, "m.biases: not in the checkpoint, wanted the biases of q4 g64"));
+    assert_eq!(
+        (kind, &*sentence),
+        (ProblemKind::Missing, "m.biases: not in the checkpoint, wanted the biases of q4 g64")
+    );
     let narrow: [Spec; 3] = [Q4[0], Q4[1], ("m.biases", "BF16", &[4, 1])];
     assert_eq!(problem(affine(4, 64), &narrow).1, "m.biases: shape [4, 1], wanted [4, 2]");
     let mixed: [Spec; 3] = [Q4[0], Q4[1], ("m.biases", "F32", &[4, 2])];
@@ -310,7 +330,12 @@ fn what_the_block_says_beyond_formats_is_warned_of() {
 fn read_rows_dequantizes_the_rows_asked_for() {
     let checkpoint = model(
         &json!({"quantization": affine(8, 32)}),
-        &[("d.weight", "BF16", &[3, 2]), ("m.weight", "U32", &[2, 8]), ("m.scales", "F32", &[2, 1]), ("m.biases", "F32", &[2, 1])],
+        &[
+            ("d.weight", "BF16", &[3, 2]),
+            ("m.weight", "U32", &[2, 8]),
+            ("m.scales", "F32", &[2, 1]),
+            ("m.biases", "F32", &[2, 1]),
+        ],
     )
     .unwrap();
     let dense = checkpoint.matrix("d", &[3, 2]).unwrap();

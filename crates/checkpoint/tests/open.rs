@@ -37,7 +37,10 @@ fn one_file_is_opened_and_its_tensors_are_found_by_name() {
     assert_eq!(checkpoint.config()["model_type"], "tiny");
     assert_eq!(checkpoint.tensors().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     let b = checkpoint.tensor("b").unwrap();
-    assert_eq!((b.info.dtype, b.info.shape.as_slice(), b.info.bytes(), b.info.elements()), (DType::F32, &[3][..], 12, 3));
+    assert_eq!(
+        (b.info.dtype, b.info.shape.as_slice(), b.info.bytes(), b.info.elements()),
+        (DType::F32, &[3][..], 12, 3)
+    );
     assert_eq!(b.to_f32().unwrap(), [1.0, 2.0, 3.0]);
     assert_eq!(checkpoint.tensor("a").unwrap().to_i64().unwrap(), [-2]);
     assert!(checkpoint.tensor("c").is_none());
@@ -157,15 +160,33 @@ fn indexes_that_do_not_hold_are_refused() {
     let (one, two) = (file_with(&[("a", "F32", &[1])]), file_with(&[("b", "F32", &[1])]));
     let again = file_with(&[("a", "F32", &[1])]);
     let cases: [(Vec<u8>, &str); 9] = [
-        (index_of(&[("a", "1.safetensors"), ("x", "3.safetensors"), ("y", "4.safetensors")]), "FOLDER/model.safetensors.index.json: lists 2 files that the folder lacks: 3.safetensors, 4.safetensors; download the missing files"),
-        (index_of(&[("a", "1.safetensors"), ("x", "2.safetensors")]), "FOLDER/model.safetensors.index.json: promises x in 2.safetensors, which has no such tensor"),
-        (index_of(&[("a", "1.safetensors"), ("b", "1.safetensors"), ("b2", "2.safetensors")]), "FOLDER/model.safetensors.index.json: promises b in 1.safetensors, which has no such tensor; 2.safetensors has it"),
-        (index_of(&[("a", "1.safetensors"), ("b", "again.safetensors")]), "a: in both 1.safetensors and again.safetensors; one name may stand for one tensor only"),
+        (
+            index_of(&[("a", "1.safetensors"), ("x", "3.safetensors"), ("y", "4.safetensors")]),
+            "FOLDER/model.safetensors.index.json: lists 2 files that the folder lacks: 3.safetensors, 4.safetensors; download the missing files",
+        ),
+        (
+            index_of(&[("a", "1.safetensors"), ("x", "2.safetensors")]),
+            "FOLDER/model.safetensors.index.json: promises x in 2.safetensors, which has no such tensor",
+        ),
+        (
+            index_of(&[("a", "1.safetensors"), ("b", "1.safetensors"), ("b2", "2.safetensors")]),
+            "FOLDER/model.safetensors.index.json: promises b in 1.safetensors, which has no such tensor; 2.safetensors has it",
+        ),
+        (
+            index_of(&[("a", "1.safetensors"), ("b", "again.safetensors")]),
+            "a: in both 1.safetensors and again.safetensors; one name may stand for one tensor only",
+        ),
         (index_of(&[("a", "../1.safetensors")]), "\"../1.safetensors\": not the name of a file inside the folder"),
         (index_of(&[("a", "/etc/passwd")]), "\"/etc/passwd\": not the name of a file inside the folder"),
         (index_of(&[]), "FOLDER/model.safetensors.index.json: weight_map lists no tensor"),
-        (b"{}".to_vec(), "FOLDER/model.safetensors.index.json: no weight_map, the object that tells each tensor's file"),
-        (br#"{"weight_map":{"a":1}}"#.to_vec(), "FOLDER/model.safetensors.index.json: weight_map: \"a\" is a number, wanted a file's name"),
+        (
+            b"{}".to_vec(),
+            "FOLDER/model.safetensors.index.json: no weight_map, the object that tells each tensor's file",
+        ),
+        (
+            br#"{"weight_map":{"a":1}}"#.to_vec(),
+            "FOLDER/model.safetensors.index.json: weight_map: \"a\" is a number, wanted a file's name",
+        ),
     ];
     for (index, words) in cases {
         let folder = folder_with(&[
@@ -230,10 +251,7 @@ fn links_in_the_folder_are_followed_and_broken_ones_named() {
     std::os::unix::fs::symlink("../blob-weights", folder.join("model.safetensors")).unwrap();
     assert!(Checkpoint::open(&folder).unwrap().tensor("a").is_some());
     fs::remove_file(base.path().join("blob-weights")).unwrap();
-    assert_eq!(
-        refusal(&folder),
-        "FOLDER/model.safetensors: a link to a file that is not there; download it anew"
-    );
+    assert_eq!(refusal(&folder), "FOLDER/model.safetensors: a link to a file that is not there; download it anew");
 }
 
 /// Offsets are 64 bits wide from the header to the bytes. The file is a hole: it takes no space.

@@ -21,10 +21,7 @@ impl Isa {
         let mut sets = vec![Isa::Scalar];
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("fma")
-                && is_x86_feature_detected!("f16c")
-            {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
                 sets.push(Isa::Avx2);
             }
             if sets.contains(&Isa::Avx2)

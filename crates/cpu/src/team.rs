@@ -100,9 +100,8 @@ impl Team {
         let finished = shared.done.now();
         // SAFETY: only the lifetime changes. No worker calls the job after it has counted itself out of
         // `running`, and this function waits for that before it returns, also when a thread panics.
-        let job_of_workers = unsafe {
-            std::mem::transmute::<*const (dyn Fn(&Member<'_>) + Sync), Job>(std::ptr::from_ref(job))
-        };
+        let job_of_workers =
+            unsafe { std::mem::transmute::<*const (dyn Fn(&Member<'_>) + Sync), Job>(std::ptr::from_ref(job)) };
         *lock(&shared.job) = Some(SendJob(job_of_workers));
         shared.start.advance();
         shared.call(0, job);
@@ -195,12 +194,7 @@ struct Gate {
 
 impl Gate {
     fn new() -> Gate {
-        Gate {
-            count: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
-            lock: Mutex::new(()),
-            changed: Condvar::new(),
-        }
+        Gate { count: AtomicU32::new(0), sleepers: AtomicU32::new(0), lock: Mutex::new(()), changed: Condvar::new() }
     }
 
     fn now(&self) -> u32 {
@@ -395,7 +389,9 @@ mod tests {
         let (counter, seen) = (WorkCounter::new(), (0..1000).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
         team.run(&|_| {
             while let Some(chunk) = counter.next(seen.len(), 7) {
-                seen[chunk].iter().for_each(|seen| drop(seen.fetch_add(1, Ordering::Relaxed)));
+                for seen in &seen[chunk] {
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
             }
         });
         assert!(seen.iter().all(|seen| seen.load(Ordering::Relaxed) == 1));

@@ -1,5 +1,7 @@
 //! AVX2: sixteen f32 are two registers.
 
+#![allow(clippy::undocumented_unsafe_blocks, reason = "each block is intrinsics under the contract of `Lanes`")]
+
 use super::lanes::Lanes;
 use super::rows::LANES;
 use std::arch::x86_64::*;
@@ -106,10 +108,7 @@ unsafe impl Lanes for Ymm2 {
             let halves = from.cast::<__m128i>();
             let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves));
             let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves.add(1)));
-            Ymm2(
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
-            )
+            Ymm2(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)))
         }
     }
     #[inline(always)]
@@ -177,6 +176,10 @@ unsafe impl Lanes for Ymm2 {
         unsafe { both!(exponent_added, self, shifted) }
     }
     #[inline(always)]
+    unsafe fn prefetch(address: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+    #[inline(always)]
     unsafe fn sum(self) -> f32 {
         unsafe { sum_of_eight(_mm256_add_ps(self.0, self.1)) }
     }
@@ -187,3 +190,20 @@ unsafe impl Lanes for Ymm2 {
 }
 
 super::wide::entries!("avx2,fma,f16c", crate::kernels::avx2::Ymm2, 4);
+
+/// Runs `rounds` rounds of products of bytes, summed in i32, and returns how many operations that was.
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn byte_products(rounds: usize) -> u64 {
+    let (ones, b) = (_mm256_set1_epi16(1), _mm256_set1_epi8(std::hint::black_box(5)));
+    let mut a = [_mm256_set1_epi8(std::hint::black_box(3)); 6];
+    let mut sums = [_mm256_setzero_si256(); 6];
+    for _ in 0..rounds {
+        for (sum, a) in sums.iter_mut().zip(&mut a) {
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(_mm256_maddubs_epi16(*a, b), ones));
+            // The product depends on the round, else it would be computed once.
+            *a = *sum;
+        }
+    }
+    std::hint::black_box(sums);
+    (rounds * 6 * 32 * 2) as u64
+}

@@ -1,5 +1,7 @@
 //! AVX-512: sixteen f32 are one register.
 
+#![allow(clippy::undocumented_unsafe_blocks, reason = "each block is intrinsics under the contract of `Lanes`")]
+
 use super::lanes::Lanes;
 use std::arch::x86_64::*;
 
@@ -111,6 +113,10 @@ unsafe impl Lanes for Zmm {
         }
     }
     #[inline(always)]
+    unsafe fn prefetch(address: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+    #[inline(always)]
     unsafe fn sum(self) -> f32 {
         unsafe {
             let low = _mm512_castps512_ps256(self.0);
@@ -129,3 +135,17 @@ unsafe impl Lanes for Zmm {
 }
 
 super::wide::entries!("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", crate::kernels::avx512::Zmm, 16);
+
+/// Runs `rounds` rounds of products of bytes, summed in i32, and returns how many operations that was.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+pub(crate) unsafe fn byte_products(rounds: usize) -> u64 {
+    let (a, b) = (_mm512_set1_epi8(std::hint::black_box(3)), _mm512_set1_epi8(std::hint::black_box(5)));
+    let mut sums = [_mm512_setzero_si512(); 16];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, a, b);
+        }
+    }
+    std::hint::black_box(sums);
+    (rounds * 16 * 64 * 2) as u64
+}

@@ -1,6 +1,8 @@
 //! Sixteen f32 as one value: what an instruction set must offer so that the kernels of `wide` run on it.
 //! Every operation is one that IEEE 754 rounds exactly, so all sets agree bit for bit.
 
+#![allow(clippy::undocumented_unsafe_blocks, reason = "each block is calls of `Lanes` under its own contract")]
+
 use super::math::{EXP, EXP_HIGH, EXP_LOW, GELU_CUBIC, GELU_INNER, LN_2, ROUND, TANH, TANH_BEND};
 use super::rows::LANES;
 
@@ -43,6 +45,8 @@ pub(crate) unsafe trait Lanes: Copy {
     unsafe fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
     /// Adds `shifted`'s bits, moved left by 23, to these bits, as integers.
     unsafe fn add_exponent(self, shifted: Self) -> Self;
+    /// Asks for a cache line that will be read; the address need not be valid.
+    unsafe fn prefetch(address: *const u8);
     /// See `rows::lane_sum`.
     unsafe fn sum(self) -> f32;
     /// See `rows::lane_max`.

@@ -9,6 +9,9 @@ mod avx2;
 mod avx512;
 mod lanes;
 pub mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod rate;
 pub mod route;
 pub mod rows;
 pub mod sample;
@@ -48,12 +51,16 @@ pub struct Kernels {
     attention_split: unsafe fn(&Attention, usize, usize, *mut f32, &mut [f32]),
     attention_merge: unsafe fn(*const f32, usize, usize, usize, *mut f32),
     attention_rows: unsafe fn(&Attention, &mut [f32]),
+    read: unsafe fn(*const f32, usize) -> f32,
+    multiply_adds: unsafe fn(usize) -> u64,
+    byte_products: unsafe fn(usize) -> u64,
 }
 
 /// The table of a module that has every kernel under the name of its field.
 macro_rules! table {
-    ($isa:expr, $rows:path, $attention:path) => {{
+    ($isa:expr, $rows:path, $attention:path, $rate:path, $byte_products:path) => {{
         use $attention as attention_kernels;
+        use $rate as rate_kernels;
         use $rows as row_kernels;
         Kernels {
             isa: $isa,
@@ -76,6 +83,9 @@ macro_rules! table {
             attention_split: attention_kernels::attention_split,
             attention_merge: attention_kernels::attention_merge,
             attention_rows: attention_kernels::attention_rows,
+            read: rate_kernels::read,
+            multiply_adds: rate_kernels::multiply_adds,
+            byte_products: $byte_products,
         }
     }};
 }
@@ -87,10 +97,16 @@ impl Kernels {
         assert!(Isa::supported().contains(&isa), "this processor does not run {isa}");
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => table!(isa, avx512::rows, avx512::attention),
+            Isa::Avx512 => {
+                table!(isa, avx512::rows, avx512::attention, avx512::rate, avx512::byte_products)
+            }
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => table!(isa, avx2::rows, avx2::attention),
-            _ => table!(isa, rows, attention::scalar),
+            Isa::Avx2 => {
+                table!(isa, avx2::rows, avx2::attention, avx2::rate, avx2::byte_products)
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => table!(isa, neon::rows, neon::attention, neon::rate, neon::byte_products),
+            _ => table!(isa, rows, attention::scalar, rate, rate::byte_products),
         }
     }
 
@@ -288,6 +304,26 @@ impl Kernels {
         work.check(0..work.rows());
         // SAFETY: `for_isa` proved the instruction set; `check` the blocks; the rest is the caller's promise.
         unsafe { (self.attention_rows)(work, scratch) }
+    }
+
+    /// Reads a row at the speed of memory and returns its sum, in no stated order: for measuring.
+    pub fn read(&self, x: &[f32]) -> f32 {
+        // SAFETY: `for_isa` proved the instruction set.
+        unsafe { (self.read)(x.as_ptr(), x.len()) }
+    }
+
+    /// Runs `rounds` rounds of independent f32 multiply-adds in registers and returns how many floating-point
+    /// operations that was: for measuring what the processor can do at most.
+    pub fn multiply_adds(&self, rounds: usize) -> u64 {
+        // SAFETY: `for_isa` proved the instruction set.
+        unsafe { (self.multiply_adds)(rounds) }
+    }
+
+    /// Runs `rounds` rounds of products of bytes, summed in i32, and returns how many operations (a product and a
+    /// sum count as two) that was.
+    pub fn byte_products(&self, rounds: usize) -> u64 {
+        // SAFETY: `for_isa` proved the instruction set.
+        unsafe { (self.byte_products)(rounds) }
     }
 
     fn binary(&self, kernel: Binary, out: &mut [f32], a: &[f32], b: &[f32]) {

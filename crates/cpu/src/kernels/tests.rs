@@ -63,7 +63,8 @@ fn agree(what: &str, run: impl Fn(&Kernels, &mut [f32], &[f32], &[f32])) {
         let kernels = Kernels::for_isa(isa);
         for len in lengths() {
             for seed in 0..4 {
-                let (a, b) = if seed == 0 { (noise(len, 1), noise(len, 2)) } else { (wild(len, seed), wild(len, 9 * seed)) };
+                let (a, b) =
+                    if seed == 0 { (noise(len, 1), noise(len, 2)) } else { (wild(len, seed), wild(len, 9 * seed)) };
                 let (mut want, mut got) = (vec![f32::NAN; len], vec![f32::NAN; len]);
                 run(&scalar(), &mut want, &a, &b);
                 run(&kernels, &mut got, &a, &b);

@@ -249,6 +249,10 @@ impl<const WIDE: bool> Simd for Avx2<WIDE> {
             _mm256_storeu_si256(to.add(32).cast(), codes[1]);
         }
     }
+    #[inline(always)]
+    unsafe fn prefetch(line: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) }
+    }
 }
 
 /// See [`Ops::spread`].
@@ -340,6 +344,7 @@ with_features! {
         simd::parameters::<Avx2<false>>(matrix, block, scales, biases);
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx2<false>>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx2<false>>(row);
+    fn prefetch(bytes: *const u8, len: usize) = simd::prefetch::<Avx2<false>>(bytes, len);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx2<false>>(lanes, out);
     fn tile_i8<const WIDE: bool, const R: usize, const P: usize>(tile: &TileI8) =
         simd::tile_i8::<Avx2<WIDE>, R, P>(tile);
@@ -353,6 +358,7 @@ pub(super) static OPS: Ops = Ops {
     spread,
     decode_row,
     sum_outputs,
+    prefetch,
     code_offset: |packing| if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 },
     tiles_one_panel: &[tile_i8::<false, 1, 1>, tile_i8::<false, 2, 1>],
     tiles_two_panels: &[tile_i8::<false, 1, 2>, tile_i8::<false, 2, 2>],

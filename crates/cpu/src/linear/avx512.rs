@@ -178,6 +178,10 @@ impl Simd for Avx512 {
     unsafe fn store_codes(to: *mut u8, codes: __m512i) {
         unsafe { _mm512_storeu_si512(to.cast(), codes) }
     }
+    #[inline(always)]
+    unsafe fn prefetch(line: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) }
+    }
 }
 
 macro_rules! with_features {
@@ -199,27 +203,16 @@ with_features! {
         simd::parameters::<Avx512>(matrix, block, scales, biases);
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx512>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx512>(row);
+    fn prefetch(bytes: *const u8, len: usize) = simd::prefetch::<Avx512>(bytes, len);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx512>(lanes, out);
     fn tile_i8<const R, const P>(tile: &TileI8) = simd::tile_i8::<Avx512, R, P>(tile);
     fn tile_f32<const R, const N>(tile: &TileF32) = simd::tile_f32::<Avx512, R, N>(tile);
 }
 
-const TILES_ONE_PANEL: &[TileI8Fn] = &[
-    tile_i8::<1, 1>,
-    tile_i8::<2, 1>,
-    tile_i8::<3, 1>,
-    tile_i8::<4, 1>,
-    tile_i8::<5, 1>,
-    tile_i8::<6, 1>,
-];
-const TILES_TWO_PANELS: &[TileI8Fn] = &[
-    tile_i8::<1, 2>,
-    tile_i8::<2, 2>,
-    tile_i8::<3, 2>,
-    tile_i8::<4, 2>,
-    tile_i8::<5, 2>,
-    tile_i8::<6, 2>,
-];
+const TILES_ONE_PANEL: &[TileI8Fn] =
+    &[tile_i8::<1, 1>, tile_i8::<2, 1>, tile_i8::<3, 1>, tile_i8::<4, 1>, tile_i8::<5, 1>, tile_i8::<6, 1>];
+const TILES_TWO_PANELS: &[TileI8Fn] =
+    &[tile_i8::<1, 2>, tile_i8::<2, 2>, tile_i8::<3, 2>, tile_i8::<4, 2>, tile_i8::<5, 2>, tile_i8::<6, 2>];
 
 pub(super) static OPS: Ops = Ops {
     quantize_row,
@@ -228,6 +221,7 @@ pub(super) static OPS: Ops = Ops {
     spread: super::avx2::spread,
     decode_row,
     sum_outputs,
+    prefetch,
     code_offset: |packing| if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 },
     tiles_one_panel: TILES_ONE_PANEL,
     tiles_two_panels: TILES_TWO_PANELS,

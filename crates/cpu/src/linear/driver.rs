@@ -24,6 +24,7 @@ pub(super) struct Ops {
     pub spread: unsafe fn(Packing, from: *const u8, count: usize, to: *mut u8),
     pub decode_row: unsafe fn(&DecodeRow),
     pub sum_outputs: unsafe fn(*const f32, *mut f32),
+    pub prefetch: unsafe fn(*const u8, usize),
     /// What a panel's codes lack to the true ones.
     pub code_offset: fn(Packing) -> i32,
     /// Tiles of one panel, for 1, 2, ... rows.
@@ -130,9 +131,12 @@ unsafe fn panels_i8(
     let bits = matrix.packing.bits();
     for piece in pieces(0..groups, INPUTS_I8 / group_size) {
         let bytes = piece.start * group_size * bits / 8..piece.end * group_size * bits / 8;
+        // While these blocks are unpacked the next ones are brought from memory, in the order in which they lie.
+        let ahead = blocks.end * LANES * matrix.row_bytes + bytes.start * LANES * blocks.len();
         for (panel, block) in blocks.clone().enumerate() {
+            let ahead = matrix.weight_bytes().as_ptr().wrapping_add(ahead + panel * LANES * bytes.len());
             // SAFETY: the buffers hold INPUTS_I8 inputs of sixteen rows.
-            unsafe { fill(ops, matrix, block, bytes.clone(), panel, buffers) };
+            unsafe { fill(ops, matrix, block, bytes.clone(), panel, ahead, buffers) };
         }
         for tile_rows in pieces(rows.clone(), tiles.len()) {
             let groups_at = tile_rows.start * x.group_stride;
@@ -177,7 +181,15 @@ unsafe fn panels_i8(
 }
 
 /// Fills one panel with the codes of `bytes` of each row of a block.
-unsafe fn fill(ops: &Ops, matrix: &Matrix, block: usize, bytes: Range<usize>, panel: usize, buffers: &Buffers) {
+unsafe fn fill(
+    ops: &Ops,
+    matrix: &Matrix,
+    block: usize,
+    bytes: Range<usize>,
+    panel: usize,
+    ahead: *const u8,
+    buffers: &Buffers,
+) {
     let layout = ActivationLayout::new(matrix.group_size(), matrix.packing.planes());
     // SAFETY: the buffers hold INPUTS_I8 inputs of sixteen rows.
     unsafe {
@@ -198,8 +210,10 @@ unsafe fn fill(ops: &Ops, matrix: &Matrix, block: usize, bytes: Range<usize>, pa
                 PanelSource::Spread
             }
         };
+        let ahead_step = if source == PanelSource::Spread { 4 * matrix.packing.bits() * LANES } else { 32 * LANES };
         let panel = buffers.panels.add(panel * INPUTS_I8 * LANES);
-        (ops.fill_panel)(&FillPanel { source, rows, stride, bytes: row_bytes, span: layout.span(), panel });
+        let span = layout.span();
+        (ops.fill_panel)(&FillPanel { source, rows, stride, bytes: row_bytes, span, panel, ahead, ahead_step });
     }
 }
 
@@ -220,14 +234,7 @@ pub(super) unsafe fn linear_f32(ops: &Ops, product: &Product, x: InputRows, scra
 }
 
 /// Some rows times one block of outputs.
-unsafe fn block_f32(
-    ops: &Ops,
-    product: &Product,
-    rows: Range<usize>,
-    block: usize,
-    x: InputRows,
-    buffers: &Buffers,
-) {
+unsafe fn block_f32(ops: &Ops, product: &Product, rows: Range<usize>, block: usize, x: InputRows, buffers: &Buffers) {
     let columns = product.matrix.columns();
     let whole_columns = columns / 16 * 16;
     for inputs in pieces(0..whole_columns, INPUTS_F32).chain(pieces(whole_columns..columns, 16)) {
@@ -297,7 +304,10 @@ unsafe fn decoded(
         let parameters_at = inputs.start / group_size * LANES;
         let parameters_at = if matrix.groups() == 0 { 0 } else { parameters_at };
         let spread = matches!(packing, Packing::Affine(2..=6) | Packing::Fp4);
+        let piece_bytes = inputs.len() * packing.bits() / 8;
+        let ahead = (block + 1) * LANES * matrix.row_bytes + inputs.start * packing.bits() / 8 * LANES;
         for row in 0..LANES {
+            (ops.prefetch)(matrix.weight_bytes().as_ptr().wrapping_add(ahead + row * piece_bytes), piece_bytes);
             let mut from = rows.add(row * stride);
             if spread {
                 (ops.spread)(packing, from, inputs.len(), buffers.codes);

@@ -362,10 +362,10 @@ fn blocks<T: Copy + Default, const N: usize>(
     let count = tensors.iter().flatten().count();
     let mut laid = vec![T::default(); rows.div_ceil(LANES) * groups * count * LANES];
     for (place, tensor) in tensors.iter().flatten().enumerate() {
-        for (index, raw) in tensor.as_chunks::<N>().0.iter().enumerate() {
-            let (row, group) = (index / groups, index % groups);
-            let block = row / LANES * groups + group;
-            laid[(block * count + place) * LANES + row % LANES] = read(*raw);
+        for (row, raws) in tensor.as_chunks::<N>().0.chunks_exact(groups).enumerate() {
+            let first = (row / LANES * groups * count + place) * LANES + row % LANES;
+            let places = laid[first..].iter_mut().step_by(count * LANES);
+            places.zip(raws).for_each(|(place, raw)| *place = read(*raw));
         }
     }
     laid

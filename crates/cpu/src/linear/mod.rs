@@ -12,6 +12,8 @@ mod avx2;
 mod avx512;
 mod driver;
 mod matrix;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod quantized_rows;
 mod scalar;
 mod scratch;
@@ -27,7 +29,6 @@ pub use scratch::Scratch;
 
 use crate::isa::Isa;
 use driver::Ops;
-
 
 /// Rows of activations in f32: element `k` of row `r` lies at `start + r * stride + k`.
 ///
@@ -114,6 +115,10 @@ impl Kernels {
             Isa::Avx512 => Some(&avx512::OPS),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => Some(&avx2::OPS),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon if std::arch::is_aarch64_feature_detected!("dotprod") => Some(&neon::OPS_DOT),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => Some(&neon::OPS),
             _ => None,
         };
         Kernels { isa, ops }

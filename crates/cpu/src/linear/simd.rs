@@ -64,6 +64,8 @@ pub(super) trait Simd {
     unsafe fn wide(codes: Self::T) -> Self::T;
     /// One panel step, `[16 outputs][4]`.
     unsafe fn store_codes(to: *mut u8, codes: Self::T);
+    /// Asks for a cache line; the address need not be readable.
+    unsafe fn prefetch(line: *const u8);
 }
 
 /// How the bytes that a panel is filled from hold their codes.
@@ -94,6 +96,19 @@ pub(super) struct FillPanel {
     pub span: usize,
     /// Has room for the codes of up to 31 bytes more.
     pub panel: *mut u8,
+    /// What is wanted next from memory.
+    pub ahead: *const u8,
+    /// Bytes to ask for with each 32 bytes of a row.
+    pub ahead_step: usize,
+}
+
+/// Asks for some bytes, which need not be readable, to be brought to the caches.
+#[inline(always)]
+pub(super) unsafe fn prefetch<S: Simd>(bytes: *const u8, len: usize) {
+    for line in (0..len).step_by(64) {
+        // SAFETY: any address will do.
+        unsafe { S::prefetch(bytes.wrapping_add(line)) };
+    }
 }
 
 /// Fills a panel.
@@ -122,7 +137,10 @@ unsafe fn fill_planes<S: Simd, const SOURCE: usize, const COLUMNS: usize>(fill: 
     // SAFETY: the driver's pointers.
     unsafe {
         let mut panel = fill.panel;
+        let mut ahead = fill.ahead;
         for unit in (0..fill.bytes).step_by(32) {
+            prefetch::<S>(ahead, fill.ahead_step);
+            ahead = ahead.wrapping_add(fill.ahead_step);
             let bytes = S::transpose(fill.rows.add(unit), fill.stride);
             for (column, bytes) in bytes.into_iter().enumerate() {
                 let at = panel.add(64 * (column / COLUMNS * COLUMNS * planes + column % COLUMNS));

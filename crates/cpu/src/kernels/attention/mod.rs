@@ -165,26 +165,30 @@ pub fn partial_len(group: usize, head_dim: usize) -> usize {
     group * (head_dim + 2)
 }
 
-/// Query rows (a row times a head of the group) that are worked on together.
-pub(crate) const TILE: usize = 16;
+/// Most query rows (a row times a head of the group) that are worked on together: their scores, sums and packed
+/// keys fit a core's second-level cache.
+pub(crate) const TILE: usize = 64;
 /// Room to start at a cache line.
 const ALIGN_FLOATS: usize = 16;
 
 /// Floats of scratch that a call on `rows` rows needs, whatever the instruction set.
 pub fn attention_scratch_len(rows: usize, group: usize, head_dim: usize) -> usize {
-    // Scores and sums of one tile, m and l of the tile, m and l of every query row.
-    ALIGN_FLOATS + TILE * (SPLIT + head_dim.next_multiple_of(16) + 2) + 2 * rows * group
+    let (tile, padded) = ((rows * group).min(TILE), head_dim.next_multiple_of(16));
+    // Scores and sums of one tile, two blocks of keys or values, m and l of the tile and of every query row.
+    ALIGN_FLOATS + tile * (SPLIT + padded + 2) + 2 * KV_BLOCK * padded + 2 * rows * group
 }
 
 /// The scratch of a call, cut into its parts.
 pub(crate) struct Scratch {
-    /// [TILE, SPLIT] scores, then p.
+    /// [tile, SPLIT] scores, then p.
     pub scores: *mut f32,
-    /// [TILE, head_dim] weighted sums of values.
+    /// [tile, head_dim rounded up to 16] weighted sums of values.
     pub sums: *mut f32,
-    /// [TILE] largest scores.
+    /// Two blocks of keys or values of one head, as f32.
+    pub packed: *mut f32,
+    /// [tile] largest scores.
     pub tile_max: *mut f32,
-    /// [TILE] sums of p.
+    /// [tile] sums of p.
     pub tile_sum: *mut f32,
     /// [rows, group] largest scores so far.
     pub row_max: *mut f32,
@@ -198,15 +202,17 @@ impl Scratch {
     pub(crate) fn cut(scratch: &mut [f32], rows: usize, group: usize, head_dim: usize) -> Scratch {
         assert!(scratch.len() >= attention_scratch_len(rows, group, head_dim), "attention scratch is too short");
         let skip = scratch.as_ptr().align_offset(4 * ALIGN_FLOATS).min(ALIGN_FLOATS);
+        let (tile, padded) = ((rows * group).min(TILE), head_dim.next_multiple_of(16));
         // SAFETY: the lengths below add up to `attention_scratch_len`, less the alignment that was skipped.
         unsafe {
             let scores = scratch.as_mut_ptr().add(skip);
-            let sums = scores.add(TILE * SPLIT);
-            let tile_max = sums.add(TILE * head_dim.next_multiple_of(16));
-            let tile_sum = tile_max.add(TILE);
-            let row_max = tile_sum.add(TILE);
+            let sums = scores.add(tile * SPLIT);
+            let packed = sums.add(tile * padded);
+            let tile_max = packed.add(2 * KV_BLOCK * padded);
+            let tile_sum = tile_max.add(tile);
+            let row_max = tile_sum.add(tile);
             let row_sum = row_max.add(rows * group);
-            Scratch { scores, sums, tile_max, tile_sum, row_max, row_sum }
+            Scratch { scores, sums, packed, tile_max, tile_sum, row_max, row_sum }
         }
     }
 }

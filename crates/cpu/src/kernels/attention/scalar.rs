@@ -116,13 +116,7 @@ pub(crate) unsafe fn attention_split(
 }
 
 /// Joins `count` partial results, ascending and contiguous, into `[group, head_dim]` at `out`.
-pub(crate) unsafe fn attention_merge(
-    partials: *const f32,
-    count: usize,
-    group: usize,
-    head_dim: usize,
-    out: *mut f32,
-) {
+pub(crate) unsafe fn attention_merge(partials: *const f32, count: usize, group: usize, head_dim: usize, out: *mut f32) {
     let stride = super::partial_len(group, head_dim);
     // SAFETY: the caller passes `count` partials and room for [group, head_dim].
     unsafe {

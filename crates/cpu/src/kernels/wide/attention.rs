@@ -1,15 +1,18 @@
 //! Attention over sixteen lanes; the meaning is in `kernels::attention`. Query rows (a row times a head of
 //! the group) are worked on in tiles, so that each key and value that is loaded serves several of them.
 
-use super::scores::{Element, scores_in_order, scores_in_passes};
-use super::values::{ValueBlocks, add_all_values};
+use super::scores::{Element, Keys, pack_keys, scores_in_order, scores_in_passes};
+use super::values::{Layout, Values, add_values, pack_values};
 use crate::kernels::attention::{Attention, KV_BLOCK, KvElement, KvLayer, SPLIT, Scratch, TILE, partial_len};
 use crate::kernels::lanes::Lanes;
 use crate::kernels::math::exp;
 use crate::kernels::rows::{LANES, greater};
+use std::ops::Range;
 
 /// Blocks in a split.
 const SPLIT_BLOCKS: usize = SPLIT / KV_BLOCK;
+/// From so many query rows on, keys and values are first copied as f32 in the order in which they are read.
+const PACK_ROWS: usize = 32;
 
 #[inline(always)]
 pub(crate) unsafe fn kv_append<V: Lanes>(layer: &KvLayer, slot: usize, k: *const f32, v: *const f32) {
@@ -49,8 +52,30 @@ unsafe fn append<V: Lanes, E: Element>(layer: &KvLayer, slot: usize, k: *const f
     }
 }
 
+/// The inner work of one instruction set, compiled once for each element and shared by all that needs it.
+///
+/// # Safety
+/// As for [`Lanes`]; `ACCUMULATORS` is how many of them the registers hold beside operands.
+pub(crate) unsafe trait Tiles {
+    type V: Lanes;
+    const ACCUMULATORS: usize;
+
+    /// See [`score_pair`].
+    unsafe fn score_pair<E: Element>(of: Piece, pair: Pair, keys: Keys<E, 2>, scores: *mut f32);
+    /// See [`value_pair`].
+    unsafe fn value_pair<E: Element>(of: Piece, pair: Pair, values: Values<E>, scratch: &Scratch);
+}
+
+/// One tile in one split of the work.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    work: &'a Attention<'a>,
+    tile: &'a Tile,
+    split: usize,
+}
+
 /// Up to `TILE` query rows, cut to one split.
-struct Tile {
+pub(crate) struct Tile {
     count: usize,
     q: [*const f32; TILE],
     /// First position that each sees in the split.
@@ -75,83 +100,166 @@ impl Tile {
 
     /// Whether any of the rows sees a position of the block that starts at `position`.
     #[inline(always)]
-    fn sees(&self, rows: std::ops::Range<usize>, position: usize) -> bool {
+    fn sees(&self, rows: Range<usize>, position: usize) -> bool {
         rows.into_iter().any(|i| self.from[i] < position + KV_BLOCK && position < self.until[i])
+    }
+
+    /// Whether each of the rows sees all of the block that starts at `position`.
+    #[inline(always)]
+    fn sees_all(&self, rows: Range<usize>, position: usize) -> bool {
+        rows.into_iter().all(|i| self.from[i] <= position && position + KV_BLOCK <= self.until[i])
+    }
+
+    /// The tokens of the block at `position` that row `i` sees.
+    #[inline(always)]
+    fn tokens(&self, i: usize, position: usize) -> (usize, usize) {
+        let at = |end: usize| end.clamp(position, position + KV_BLOCK) - position;
+        (at(self.from[i]), at(self.until[i]))
     }
 }
 
-/// Runs `$call` with a constant ROWS of 8, 4, 2 or 1 (no more than `$most`) until `$count` rows are done.
+/// One or two blocks of a split, by their places in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    places: [usize; 2],
+    count: usize,
+}
+
+/// The blocks of a split that some row of a tile sees, in pairs.
+struct Seen {
+    places: [u8; SPLIT_BLOCKS + 1],
+    count: usize,
+}
+
+impl Seen {
+    #[inline(always)]
+    fn new(tile: &Tile, split: usize) -> Seen {
+        let mut seen = Seen { places: [0; SPLIT_BLOCKS + 1], count: 0 };
+        for place in 0..SPLIT_BLOCKS {
+            if tile.sees(0..tile.count, split * SPLIT + place * KV_BLOCK) {
+                seen.places[seen.count] = place as u8;
+                seen.count += 1;
+            }
+        }
+        seen
+    }
+
+    /// The pair that starts with the `index`-th block; a lone last block stands in both places.
+    #[inline(always)]
+    fn pair(&self, index: usize) -> Option<Pair> {
+        if index >= self.count {
+            return None;
+        }
+        let second = if index + 1 < self.count { index + 1 } else { index };
+        let places = [usize::from(self.places[index]), usize::from(self.places[second])];
+        Some(Pair { places, count: second - index + 1 })
+    }
+}
+
+/// The addresses of a pair's keys or values (`base` of block 0) for the key/value head of the work.
+#[inline(always)]
+unsafe fn addresses<E>(work: &Attention, base: *mut u8, split: usize, pair: Option<Pair>) -> [*const E; 2] {
+    let Some(pair) = pair else { return [std::ptr::null(); 2] };
+    pair.places.map(|place| {
+        // SAFETY: a row sees this block, so `Attention::check` found it in the table and in the cache.
+        unsafe {
+            let block = *work.table.get_unchecked(split * SPLIT_BLOCKS + place) as usize;
+            let keys = base.add(block * work.layer.block_stride_bytes).cast_const().cast::<E>();
+            keys.add(work.kv_head * work.layer.head_elements())
+        }
+    })
+}
+
+/// Runs the first of four expressions that fits, for 8 (only if `$eight`), 4, 2 or 1 rows from `$at`, until
+/// `$count` are done.
 macro_rules! in_row_tiles {
-    ($most:expr, $count:expr, $eight:expr, $four:expr, $two:expr, $one:expr, $at:ident) => {{
+    ($count:expr, $eight:expr, $at:ident => $of_eight:expr, $of_four:expr, $of_two:expr, $of_one:expr) => {{
         let mut $at = 0;
         while $at < $count {
             let left = $count - $at;
-            if $most >= 8 && left >= 8 {
-                $eight;
+            if $eight && left >= 8 {
+                $of_eight;
                 $at += 8;
             } else if left >= 4 {
-                $four;
+                $of_four;
                 $at += 4;
             } else if left >= 2 {
-                $two;
+                $of_two;
                 $at += 2;
             } else {
-                $one;
+                $of_one;
                 $at += 1;
             }
         }
     }};
 }
 
-/// The scores of rows `at..at + ROWS` for every block of the split that they see.
+/// How scores of two blocks are computed: the shape that fits the registers.
+const TOGETHER: u8 = 0;
+const ONE_BY_ONE: u8 = 1;
+const IN_ORDER: u8 = 2;
+
+/// The scores of rows `at..at + ROWS` for those blocks of a pair that one of them sees.
 #[inline(always)]
-unsafe fn score_rows<V: Lanes, E: Element, const ROWS: usize, const BLOCKS: usize, const IN_ORDER: bool>(
-    work: &Attention,
-    tile: &Tile,
+unsafe fn score_rows<V: Lanes, E: Element, const ROWS: usize, const HOW: u8>(
+    of: Piece,
     at: usize,
-    split: usize,
+    pair: Pair,
+    keys: Keys<E, 2>,
     scores: *mut f32,
 ) {
-    // SAFETY: the caller's contract; only blocks that a row sees are touched.
+    let seen = |b: usize| b < pair.count && of.tile.sees(at..at + ROWS, of.split * SPLIT + pair.places[b] * KV_BLOCK);
+    let (head_dim, scale) = (of.work.layer.head_dim, of.work.scale);
+    let mut q = [std::ptr::null(); ROWS];
+    let mut out = [[std::ptr::null_mut::<f32>(); 2]; ROWS];
+    // SAFETY: the caller's contract.
     unsafe {
-        let layer = &work.layer;
-        let base = layer.keys.cast_const();
-        let mut q = [std::ptr::null(); ROWS];
-        q.copy_from_slice(&tile.q[at..at + ROWS]);
-        let mut pending = 0;
-        let mut keys = [std::ptr::null::<E>(); BLOCKS];
-        let mut out = [[std::ptr::null_mut::<f32>(); BLOCKS]; ROWS];
-        for block in 0..SPLIT_BLOCKS {
-            let position = split * SPLIT + block * KV_BLOCK;
-            if !tile.sees(at..at + ROWS, position) {
-                continue;
-            }
-            let physical = *work.table.get_unchecked(position / KV_BLOCK) as usize;
-            keys[pending] = base.add(physical * layer.block_stride_bytes).cast::<E>();
-            keys[pending] = keys[pending].add(work.kv_head * layer.head_elements());
-            for (r, out) in out.iter_mut().enumerate() {
-                out[pending] = scores.add((at + r) * SPLIT + block * KV_BLOCK);
-            }
-            pending += 1;
-            if pending == BLOCKS {
-                if IN_ORDER {
-                    scores_in_order::<V, E, ROWS, BLOCKS>(q, keys, layer.head_dim, work.scale, out);
+        for r in 0..ROWS {
+            q[r] = of.tile.q[at + r];
+            out[r] = pair.places.map(|place| scores.add((at + r) * SPLIT + place * KV_BLOCK));
+        }
+        if HOW == TOGETHER && seen(0) && seen(1) {
+            return scores_in_passes::<V, E, ROWS, 2>(q, keys, head_dim, scale, out);
+        }
+        for b in 0..2 {
+            if seen(b) {
+                let (keys, out) = (keys.of_block(b), out.map(|out| [out[b]]));
+                if HOW == IN_ORDER {
+                    scores_in_order::<V, E, ROWS, 1>(q, keys, head_dim, scale, out);
                 } else {
-                    scores_in_passes::<V, E, ROWS, BLOCKS>(q, keys, layer.head_dim, work.scale, out);
+                    scores_in_passes::<V, E, ROWS, 1>(q, keys, head_dim, scale, out);
                 }
-                pending = 0;
             }
         }
-        for b in 0..pending {
-            let mut last = [[std::ptr::null_mut::<f32>(); 1]; ROWS];
-            for (r, last) in last.iter_mut().enumerate() {
-                last[0] = out[r][b];
-            }
-            if IN_ORDER {
-                scores_in_order::<V, E, ROWS, 1>(q, [keys[b]], layer.head_dim, work.scale, last);
-            } else {
-                scores_in_passes::<V, E, ROWS, 1>(q, [keys[b]], layer.head_dim, work.scale, last);
-            }
+    }
+}
+
+/// The scores of every row of the tile for a pair of blocks.
+#[inline(always)]
+pub(crate) unsafe fn score_pair<T: Tiles, E: Element>(of: Piece, pair: Pair, mut keys: Keys<E, 2>, scores: *mut f32) {
+    let mut keys_for = |at: usize| {
+        // Only the first rows ask for the next blocks.
+        if at > 0 {
+            keys.next = [std::ptr::null(); 2];
+        }
+        keys
+    };
+    // SAFETY: the caller's contract.
+    unsafe {
+        if T::ACCUMULATORS >= 16 {
+            in_row_tiles!(of.tile.count, true, at =>
+                score_rows::<T::V, E, 8, TOGETHER>(of, at, pair, keys_for(at), scores),
+                score_rows::<T::V, E, 4, TOGETHER>(of, at, pair, keys_for(at), scores),
+                score_rows::<T::V, E, 2, IN_ORDER>(of, at, pair, keys_for(at), scores),
+                score_rows::<T::V, E, 1, IN_ORDER>(of, at, pair, keys_for(at), scores)
+            );
+        } else {
+            in_row_tiles!(of.tile.count, false, at =>
+                (),
+                score_rows::<T::V, E, 4, ONE_BY_ONE>(of, at, pair, keys_for(at), scores),
+                score_rows::<T::V, E, 2, TOGETHER>(of, at, pair, keys_for(at), scores),
+                score_rows::<T::V, E, 1, IN_ORDER>(of, at, pair, keys_for(at), scores)
+            );
         }
     }
 }
@@ -184,113 +292,146 @@ unsafe fn soften<V: Lanes>(scores: *mut f32, from: usize, until: usize) -> (f32,
     }
 }
 
-/// The weighted values of rows `at..at + ROWS`, over the positions that each sees.
+/// Adds a pair of blocks to the weighted values of rows `at..at + ROWS`, over the positions that each sees.
 #[inline(always)]
 unsafe fn value_rows<V: Lanes, E: Element, const ROWS: usize, const WIDTH: usize>(
-    work: &Attention,
-    tile: &Tile,
+    of: Piece,
     at: usize,
-    split: usize,
+    pair: Pair,
+    values: Values<E>,
     scratch: &Scratch,
 ) {
-    // SAFETY: the caller's contract; p of position x lies at x - split * SPLIT of its row.
+    let position = |b: usize| of.split * SPLIT + pair.places[b] * KV_BLOCK;
+    let rows = at..at + ROWS;
+    let stride = values.head_dim.next_multiple_of(LANES);
+    let mut p = [[std::ptr::null::<f32>(); 2]; ROWS];
+    let mut sums = [std::ptr::null_mut::<f32>(); ROWS];
+    // SAFETY: the caller's contract.
     unsafe {
-        let layer = &work.layer;
-        let head_dim = layer.head_dim;
-        let values = ValueBlocks {
-            base: layer.values.cast_const().cast::<E>().add(work.kv_head * layer.head_elements()),
-            stride: layer.block_stride_bytes / size_of::<E>(),
-            table: work.table,
-            head_dim,
-        };
-        let stride = head_dim.next_multiple_of(LANES);
-        let mut p = [std::ptr::null::<f32>(); ROWS];
-        let mut sums = [std::ptr::null_mut::<f32>(); ROWS];
         for r in 0..ROWS {
-            p[r] = scratch.scores.add((at + r) * SPLIT).wrapping_sub(split * SPLIT);
+            p[r] = pair.places.map(|place| scratch.scores.add((at + r) * SPLIT + place * KV_BLOCK).cast_const());
             sums[r] = scratch.sums.add((at + r) * stride);
-            sums[r].write_bytes(0, stride);
         }
-        let from = *tile.from[at..at + ROWS].iter().max().expect("a tile has rows");
-        let until = *tile.until[at..at + ROWS].iter().min().expect("a tile has rows");
-        if from >= until {
-            for r in 0..ROWS {
-                let range = (tile.from[at + r], tile.until[at + r]);
-                add_all_values::<V, E, 1, 1>([p[r]], values, range, [sums[r]]);
+        if (0..pair.count).all(|b| of.tile.sees_all(rows.clone(), position(b))) {
+            return add_values::<V, E, ROWS, WIDTH>(p, &values, sums);
+        }
+        for b in 0..pair.count {
+            let (mut from, mut until) = (0, KV_BLOCK);
+            for i in rows.clone() {
+                let tokens = of.tile.tokens(i, position(b));
+                (from, until) = (from.max(tokens.0), until.min(tokens.1));
             }
-            return;
-        }
-        // What only some rows see, before and after what all see; p * v of an unseen value is not 0 if v is
-        // infinite, so nothing is masked here.
-        for r in 0..ROWS {
-            add_all_values::<V, E, 1, 1>([p[r]], values, (tile.from[at + r], from), [sums[r]]);
-        }
-        add_all_values::<V, E, ROWS, WIDTH>(p, values, (from, until), sums);
-        for r in 0..ROWS {
-            add_all_values::<V, E, 1, 1>([p[r]], values, (until, tile.until[at + r]), [sums[r]]);
+            // If no token is seen by all, each row goes alone.
+            let until = until.max(from);
+            // What only some rows see, before and after what all see, is added row by row. Nothing is masked:
+            // 0 * v is not 0 if an unseen v is infinite.
+            for (first, end, alone) in [(0, from, true), (from, until, false), (until, KV_BLOCK, true)] {
+                if first < end && !alone {
+                    let p = p.map(|row| [row[b]; 2]);
+                    add_values::<V, E, ROWS, WIDTH>(p, &values.of_block(b, (first, end)), sums);
+                }
+                for r in 0..if alone { ROWS } else { 0 } {
+                    let tokens = of.tile.tokens(at + r, position(b));
+                    let (first, end) = (first.max(tokens.0), end.min(tokens.1));
+                    if first < end {
+                        let values = values.of_block(b, (first, end));
+                        add_values::<V, E, 1, WIDTH>([[p[r][b]; 2]], &values, [sums[r]]);
+                    }
+                }
+            }
         }
     }
 }
 
-/// One split for one tile: leaves sums, m and l in the scratch. Rows that see nothing of the split get none.
+/// Adds a pair of blocks to the weighted values of every row of the tile.
 #[inline(always)]
-unsafe fn split_tile<V: Lanes, E: Element, const ACCUMULATORS: usize>(
-    work: &Attention,
-    tile: &Tile,
-    split: usize,
-    scratch: &Scratch,
-) {
-    // SAFETY: the caller's contract.
+pub(crate) unsafe fn value_pair<T: Tiles, E: Element>(of: Piece, pair: Pair, mut values: Values<E>, scratch: &Scratch) {
+    let packed = values.layout == Layout::Packed;
+    let mut values_for = |at: usize| {
+        // Only the first rows ask for the next blocks.
+        if at > 0 {
+            values.next = [std::ptr::null(); 2];
+        }
+        values
+    };
+    // SAFETY: the caller's contract. Packed values have one width for any number of rows.
     unsafe {
-        let scores = scratch.scores;
-        if ACCUMULATORS >= 16 {
-            in_row_tiles!(
-                8,
-                tile.count,
-                score_rows::<V, E, 8, 2, false>(work, tile, at, split, scores),
-                score_rows::<V, E, 4, 4, false>(work, tile, at, split, scores),
-                score_rows::<V, E, 2, 2, true>(work, tile, at, split, scores),
-                score_rows::<V, E, 1, 4, true>(work, tile, at, split, scores),
-                at
+        if T::ACCUMULATORS >= 16 && packed {
+            in_row_tiles!(of.tile.count, true, at =>
+                value_rows::<T::V, E, 8, 2>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 4, 2>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 2, 2>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 1, 2>(of, at, pair, values_for(at), scratch)
+            );
+        } else if T::ACCUMULATORS >= 16 {
+            in_row_tiles!(of.tile.count, true, at =>
+                value_rows::<T::V, E, 8, 2>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 4, 4>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 2, 8>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 1, 8>(of, at, pair, values_for(at), scratch)
+            );
+        } else if packed {
+            in_row_tiles!(of.tile.count, false, at =>
+                (),
+                value_rows::<T::V, E, 4, 1>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 2, 1>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 1, 1>(of, at, pair, values_for(at), scratch)
             );
         } else {
-            in_row_tiles!(
-                4,
-                tile.count,
+            in_row_tiles!(of.tile.count, false, at =>
                 (),
-                score_rows::<V, E, 4, 1, false>(work, tile, at, split, scores),
-                score_rows::<V, E, 2, 2, false>(work, tile, at, split, scores),
-                score_rows::<V, E, 1, 1, true>(work, tile, at, split, scores),
-                at
+                value_rows::<T::V, E, 4, 1>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 2, 2>(of, at, pair, values_for(at), scratch),
+                value_rows::<T::V, E, 1, 4>(of, at, pair, values_for(at), scratch)
             );
+        }
+    }
+}
+
+/// One split for one tile: leaves sums, m and l in the scratch; m and l of rows that see nothing of the split
+/// are left as they were.
+#[inline(always)]
+unsafe fn split_tile<T: Tiles, E: Element>(work: &Attention, tile: &Tile, split: usize, scratch: &Scratch) {
+    let (layer, head_dim) = (&work.layer, work.layer.head_dim);
+    let seen = Seen::new(tile, split);
+    let of = Piece { work, tile, split };
+    // SAFETY: the caller's contract.
+    unsafe {
+        for index in (0..seen.count).step_by(2) {
+            let Some(pair) = seen.pair(index) else { break };
+            let blocks = addresses::<E>(work, layer.keys, split, Some(pair));
+            if tile.count >= PACK_ROWS {
+                let keys = pack_keys::<T::V, E>(blocks, head_dim, scratch.packed);
+                T::score_pair::<f32>(of, pair, keys, scratch.scores);
+            } else {
+                let next = addresses::<E>(work, layer.keys, split, seen.pair(index + 2));
+                T::score_pair::<E>(of, pair, Keys::in_cache(blocks, next), scratch.scores);
+            }
         }
         for i in 0..tile.count {
             if tile.from[i] < tile.until[i] {
-                let (max, sum) = soften::<V>(scores.add(i * SPLIT), tile.from[i], tile.until[i]);
+                let (max, sum) = soften::<T::V>(scratch.scores.add(i * SPLIT), tile.from[i], tile.until[i]);
                 *scratch.tile_max.add(i) = max;
                 *scratch.tile_sum.add(i) = sum;
             }
         }
-        if ACCUMULATORS >= 16 {
-            in_row_tiles!(
-                8,
-                tile.count,
-                value_rows::<V, E, 8, 2>(work, tile, at, split, scratch),
-                value_rows::<V, E, 4, 4>(work, tile, at, split, scratch),
-                value_rows::<V, E, 2, 8>(work, tile, at, split, scratch),
-                value_rows::<V, E, 1, 8>(work, tile, at, split, scratch),
-                at
-            );
-        } else {
-            in_row_tiles!(
-                4,
-                tile.count,
-                (),
-                value_rows::<V, E, 4, 1>(work, tile, at, split, scratch),
-                value_rows::<V, E, 2, 2>(work, tile, at, split, scratch),
-                value_rows::<V, E, 1, 4>(work, tile, at, split, scratch),
-                at
-            );
+        scratch.sums.write_bytes(0, tile.count * head_dim.next_multiple_of(LANES));
+        for index in (0..seen.count).step_by(2) {
+            let Some(pair) = seen.pair(index) else { break };
+            let blocks = addresses::<E>(work, layer.values, split, Some(pair));
+            if tile.count >= PACK_ROWS {
+                if T::ACCUMULATORS >= 16 {
+                    pack_values::<T::V, E, 2>(blocks, head_dim, scratch.packed);
+                } else {
+                    pack_values::<T::V, E, 1>(blocks, head_dim, scratch.packed);
+                }
+                let values = Values::packed(scratch.packed, pair.count, head_dim);
+                T::value_pair::<f32>(of, pair, values, scratch);
+            } else {
+                let next = addresses::<E>(work, layer.values, split, seen.pair(index + 2));
+                let values = Values::in_cache(blocks, pair.count, head_dim, next);
+                T::value_pair::<E>(of, pair, values, scratch);
+            }
         }
     }
 }
@@ -343,7 +484,7 @@ unsafe fn join<V: Lanes>(
 }
 
 #[inline(always)]
-pub(crate) unsafe fn attention_split<V: Lanes, const ACCUMULATORS: usize>(
+pub(crate) unsafe fn attention_split<T: Tiles>(
     work: &Attention,
     row: usize,
     split: usize,
@@ -357,8 +498,8 @@ pub(crate) unsafe fn attention_split<V: Lanes, const ACCUMULATORS: usize>(
     unsafe {
         let tile = Tile::new(work, row * group, group, split);
         match work.layer.element {
-            KvElement::F32 => split_tile::<V, f32, ACCUMULATORS>(work, &tile, split, &scratch),
-            KvElement::F16 => split_tile::<V, u16, ACCUMULATORS>(work, &tile, split, &scratch),
+            KvElement::F32 => split_tile::<T, f32>(work, &tile, split, &scratch),
+            KvElement::F16 => split_tile::<T, u16>(work, &tile, split, &scratch),
         }
         for head in 0..group {
             partial.add(head * head_dim).copy_from_nonoverlapping(scratch.sums.add(head * stride), head_dim);
@@ -399,18 +540,18 @@ pub(crate) unsafe fn attention_merge<V: Lanes>(
 }
 
 #[inline(always)]
-pub(crate) unsafe fn attention_rows<V: Lanes, const ACCUMULATORS: usize>(work: &Attention, scratch: &mut [f32]) {
+pub(crate) unsafe fn attention_rows<T: Tiles>(work: &Attention, scratch: &mut [f32]) {
     // SAFETY: the caller's contract; the element decides what the bytes are.
     unsafe {
         match work.layer.element {
-            KvElement::F32 => rows_of::<V, f32, ACCUMULATORS>(work, scratch),
-            KvElement::F16 => rows_of::<V, u16, ACCUMULATORS>(work, scratch),
+            KvElement::F32 => rows_of::<T, f32>(work, scratch),
+            KvElement::F16 => rows_of::<T, u16>(work, scratch),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn rows_of<V: Lanes, E: Element, const ACCUMULATORS: usize>(work: &Attention, scratch: &mut [f32]) {
+unsafe fn rows_of<T: Tiles, E: Element>(work: &Attention, scratch: &mut [f32]) {
     let (group, head_dim) = (work.group, work.layer.head_dim);
     let scratch = Scratch::cut(scratch, work.rows(), group, head_dim);
     let stride = head_dim.next_multiple_of(LANES);
@@ -428,7 +569,7 @@ unsafe fn rows_of<V: Lanes, E: Element, const ACCUMULATORS: usize>(work: &Attent
                 if !(0..count).any(|i| tile.from[i] < tile.until[i]) {
                     continue;
                 }
-                split_tile::<V, E, ACCUMULATORS>(work, &tile, split, &scratch);
+                split_tile::<T, E>(work, &tile, split, &scratch);
                 for i in 0..count {
                     if tile.from[i] >= tile.until[i] {
                         continue;
@@ -441,7 +582,7 @@ unsafe fn rows_of<V: Lanes, E: Element, const ACCUMULATORS: usize>(work: &Attent
                         state(start + i).copy_from_nonoverlapping(sums, head_dim);
                         (*max, *sum) = part;
                     } else {
-                        join::<V>(state(start + i), (&mut *max, &mut *sum), sums, part, head_dim);
+                        join::<T::V>(state(start + i), (&mut *max, &mut *sum), sums, part, head_dim);
                     }
                 }
             }
@@ -450,7 +591,7 @@ unsafe fn rows_of<V: Lanes, E: Element, const ACCUMULATORS: usize>(work: &Attent
             if work.from[i / group] == work.until[i / group] {
                 state(i).write_bytes(0, head_dim);
             } else {
-                divide::<V>(state(i), *scratch.row_sum.add(i), head_dim);
+                divide::<T::V>(state(i), *scratch.row_sum.add(i), head_dim);
             }
         }
     }

@@ -35,8 +35,44 @@ macro_rules! entries {
             });
         }
         pub(crate) mod attention {
-            use crate::kernels::attention::{Attention, KvLayer};
-            use crate::kernels::wide::attention as wide;
+            use crate::kernels::attention::{Attention, KvLayer, Scratch};
+            use crate::kernels::wide::attention::{self as wide, Pair, Piece, Tiles};
+            use crate::kernels::wide::scores::{Element, Keys};
+            use crate::kernels::wide::values::Values;
+
+            /// The tiles of this instruction set.
+            enum Here {}
+
+            // SAFETY: the trait's contract: called only in code compiled for these features.
+            unsafe impl Tiles for Here {
+                type V = $lanes;
+                const ACCUMULATORS: usize = $accumulators;
+
+                #[inline(always)]
+                unsafe fn score_pair<E: Element>(of: Piece, pair: Pair, keys: Keys<E, 2>, scores: *mut f32) {
+                    // SAFETY: the caller's contract.
+                    unsafe { score_pair(of, pair, keys, scores) }
+                }
+                #[inline(always)]
+                unsafe fn value_pair<E: Element>(of: Piece, pair: Pair, values: Values<E>, scratch: &Scratch) {
+                    // SAFETY: the caller's contract.
+                    unsafe { value_pair(of, pair, values, scratch) }
+                }
+            }
+
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            unsafe fn score_pair<E: Element>(of: Piece, pair: Pair, keys: Keys<E, 2>, scores: *mut f32) {
+                // SAFETY: the caller's contract, and the features are enabled here.
+                unsafe { wide::score_pair::<Here, E>(of, pair, keys, scores) }
+            }
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            unsafe fn value_pair<E: Element>(of: Piece, pair: Pair, values: Values<E>, scratch: &Scratch) {
+                // SAFETY: the caller's contract, and the features are enabled here.
+                unsafe { wide::value_pair::<Here, E>(of, pair, values, scratch) }
+            }
+
             crate::kernels::wide::entries!(@ $features, $lanes, wide, {
                 fn kv_append(layer: &KvLayer, slot: usize, k: *const f32, v: *const f32);
                 fn attention_merge(partials: *const f32, count: usize, group: usize, head_dim: usize, out: *mut f32);
@@ -50,20 +86,24 @@ macro_rules! entries {
                 scratch: &mut [f32],
             ) {
                 // SAFETY: the caller's contract, and the features are enabled here.
-                unsafe { wide::attention_split::<$lanes, $accumulators>(work, row, split, partial, scratch) }
+                unsafe { wide::attention_split::<Here>(work, row, split, partial, scratch) }
             }
             #[target_feature(enable = $features)]
             pub(crate) unsafe fn attention_rows(work: &Attention, scratch: &mut [f32]) {
                 // SAFETY: the caller's contract, and the features are enabled here.
-                unsafe { wide::attention_rows::<$lanes, $accumulators>(work, scratch) }
+                unsafe { wide::attention_rows::<Here>(work, scratch) }
             }
         }
         pub(crate) mod rate {
+            use crate::kernels::wide::rate as wide;
+            crate::kernels::wide::entries!(@ $features, $lanes, wide, {
+                fn read(x: *const f32, len: usize) -> f32;
+            });
             /// Runs `rounds` rounds of independent multiply-adds and returns how many operations that was.
             #[target_feature(enable = $features)]
             pub(crate) unsafe fn multiply_adds(rounds: usize) -> u64 {
                 // SAFETY: the features are enabled here.
-                unsafe { crate::kernels::wide::rate::multiply_adds::<$lanes, $accumulators>(rounds) }
+                unsafe { wide::multiply_adds::<$lanes, $accumulators>(rounds) }
             }
         }
     };

@@ -37,13 +37,7 @@ macro_rules! elementwise {
 }
 
 #[inline(always)]
-pub(crate) unsafe fn rms_norm<V: Lanes>(
-    out: *mut f32,
-    x: *const f32,
-    weight: *const f32,
-    len: usize,
-    eps: f32,
-) {
+pub(crate) unsafe fn rms_norm<V: Lanes>(out: *mut f32, x: *const f32, weight: *const f32, len: usize, eps: f32) {
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements, or a null weight.
     unsafe {
         let mut lanes = V::splat(0.0);
@@ -96,44 +90,58 @@ pub(crate) unsafe fn rope<V: Lanes>(x: *mut f32, cos: *const f32, sin: *const f3
 #[inline(always)]
 pub(crate) unsafe fn gelu_mul<V: Lanes>(out: *mut f32, gate: *const f32, up: *const f32, len: usize) {
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe { elementwise!(out, len, (gate, up) => gate.gelu_tanh().mul(up)); }
+    unsafe {
+        elementwise!(out, len, (gate, up) => gate.gelu_tanh().mul(up));
+    }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn add<V: Lanes>(out: *mut f32, a: *const f32, b: *const f32, len: usize) {
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe { elementwise!(out, len, (a, b) => a.add(b)); }
+    unsafe {
+        elementwise!(out, len, (a, b) => a.add(b));
+    }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn mul<V: Lanes>(out: *mut f32, a: *const f32, b: *const f32, len: usize) {
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe { elementwise!(out, len, (a, b) => a.mul(b)); }
+    unsafe {
+        elementwise!(out, len, (a, b) => a.mul(b));
+    }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn scale<V: Lanes>(out: *mut f32, x: *const f32, factor: f32, len: usize) {
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe { elementwise!(out, len, (x) => x.mul(V::splat(factor))); }
+    unsafe {
+        elementwise!(out, len, (x) => x.mul(V::splat(factor)));
+    }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn add_scaled<V: Lanes>(out: *mut f32, x: *const f32, factor: f32, len: usize) {
     let sum = out.cast_const();
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe { elementwise!(out, len, (x, sum) => x.fma(V::splat(factor), sum)); }
+    unsafe {
+        elementwise!(out, len, (x, sum) => x.fma(V::splat(factor), sum));
+    }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn softcap<V: Lanes>(out: *mut f32, x: *const f32, cap: f32, len: usize) {
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe { elementwise!(out, len, (x) => V::splat(cap).mul(x.div(V::splat(cap)).tanh())); }
+    unsafe {
+        elementwise!(out, len, (x) => V::splat(cap).mul(x.div(V::splat(cap)).tanh()));
+    }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn exp_row<V: Lanes>(out: *mut f32, x: *const f32, max: f32, factor: f32, len: usize) {
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe { elementwise!(out, len, (x) => x.sub(V::splat(max)).mul(V::splat(factor)).exp()); }
+    unsafe {
+        elementwise!(out, len, (x) => x.sub(V::splat(max)).mul(V::splat(factor)).exp());
+    }
 }
 
 #[inline(always)]
@@ -141,14 +149,10 @@ pub(crate) unsafe fn max<V: Lanes>(x: *const f32, len: usize) -> f32 {
     // SAFETY: the caller runs the instruction set and passes a row of `len` elements.
     unsafe {
         let mut lanes = V::splat(f32::NEG_INFINITY);
-        sixteens!(
-            len,
-            |i| lanes = V::load(x.add(i)).greater(lanes),
-            |i, count| {
-                let low = V::splat(f32::NEG_INFINITY);
-                lanes = V::load_first(x.add(i), count).only(0, count, low).greater(lanes)
-            }
-        );
+        sixteens!(len, |i| lanes = V::load(x.add(i)).greater(lanes), |i, count| {
+            let low = V::splat(f32::NEG_INFINITY);
+            lanes = V::load_first(x.add(i), count).only(0, count, low).greater(lanes)
+        });
         lanes.max()
     }
 }
@@ -175,14 +179,10 @@ pub(crate) unsafe fn exp_sum<V: Lanes>(x: *const f32, max: f32, len: usize) -> f
     unsafe {
         let mut lanes = V::splat(0.0);
         let max = V::splat(max);
-        sixteens!(
-            len,
-            |i| lanes = lanes.add(V::load(x.add(i)).sub(max).exp()),
-            |i, count| {
-                let last = V::load_first(x.add(i), count).sub(max).exp();
-                lanes = lanes.add(last.only(0, count, V::splat(0.0)))
-            }
-        );
+        sixteens!(len, |i| lanes = lanes.add(V::load(x.add(i)).sub(max).exp()), |i, count| {
+            let last = V::load_first(x.add(i), count).sub(max).exp();
+            lanes = lanes.add(last.only(0, count, V::splat(0.0)))
+        });
         lanes.sum()
     }
 }

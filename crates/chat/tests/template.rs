@@ -1,0 +1,248 @@
+//! Prompts equal those of Python byte by byte; what a template may cost and call is bounded.
+
+mod common;
+
+use common::{
+    built_in_template, golden, model_map, official_template, options, renderings, shared_file, template, tokenizer,
+};
+use markbase_chat::{ChatOptions, ChatTemplate, Map, Message, Specials, Tokenizer};
+use serde_json::{Value, json};
+
+fn assert_renders_all(template: &ChatTemplate) {
+    let tokenizer = tokenizer();
+    for case in renderings() {
+        let text = template.render(&tokenizer, &case.messages, &case.options);
+        assert_eq!(text.unwrap(), case.text, "{}: {:?}", case.name, case.options);
+    }
+}
+
+#[test]
+fn built_in_template_renders_every_golden() {
+    assert_renders_all(&built_in_template());
+}
+
+#[test]
+fn official_template_renders_every_golden() {
+    if let Some(official) = official_template("e2b_e4b") {
+        assert_renders_all(&official);
+    }
+}
+
+#[test]
+fn built_in_and_official_template_render_all_evaluation_cases_alike() {
+    let Some(official) = official_template("e2b_e4b") else { return };
+    let (tokenizer, built_in) = (tokenizer(), built_in_template());
+    let mut compared = 0;
+    for name in ["text", "image", "audio", "video"] {
+        let Some(lines) = shared_file(&format!("models/eval/{name}.jsonl")) else { return };
+        for line in lines.lines() {
+            let case: Value = serde_json::from_str(line).unwrap();
+            let messages: Vec<Message> = serde_json::from_value(case["messages"].clone()).unwrap();
+            let options = options(&case);
+            let wanted = official.render(&tokenizer, &messages, &options).unwrap();
+            let prompt = built_in.prompt(&tokenizer, &messages, &options).unwrap();
+            assert_eq!(prompt.text, wanted, "{}", case["id"]);
+            let ids = tokenizer.encode(&wanted, Specials::Parse).unwrap();
+            assert_eq!(prompt.ids, ids, "{}", case["id"]);
+            compared += 1;
+        }
+    }
+    assert!(compared > 800, "only {compared} cases");
+}
+
+/// The conversations of the samples are not spelled out there; these are what their texts say.
+#[test]
+fn official_templates_differ_by_size_as_sampled() {
+    let Some(samples) = shared_file("gemma4/templates/sample_renders.json") else { return };
+    let samples: Value = serde_json::from_str(&samples).unwrap();
+    let tokenizer = tokenizer();
+    let messages: Vec<Message> = serde_json::from_value(json!([{"role": "user", "content": "Hi"}])).unwrap();
+    for (size, file) in [("small", "e2b_e4b"), ("large", "12b_26b_31b")] {
+        let official = official_template(file).unwrap();
+        let off = official.render(&tokenizer, &messages, &ChatOptions::default()).unwrap();
+        assert_eq!(off, samples[format!("{size} off")]);
+        let with_system = [&[Message::text("system", "Be brief.")], messages.as_slice()].concat();
+        let on = ChatOptions { enable_thinking: true, ..ChatOptions::default() };
+        let on = official.render(&tokenizer, &with_system, &on).unwrap();
+        assert_eq!(on, samples[format!("{size} on")]);
+    }
+}
+
+#[test]
+fn every_prompt_begins_with_one_bos() {
+    let (tokenizer, built_in) = (tokenizer(), built_in_template());
+    let bos = tokenizer.bos().unwrap();
+    for case in renderings() {
+        let prompt = built_in.prompt(&tokenizer, &case.messages, &case.options).unwrap();
+        let count = prompt.ids.iter().filter(|&&id| id == bos).count();
+        assert_eq!((prompt.ids[0], count), (bos, 1), "{}", case.name);
+    }
+    // A template that leaves it to the tokenizer.
+    let prompt = template("{{ messages[0].content }}")
+        .prompt(&tokenizer, &[Message::text("user", "Hi")], &ChatOptions::default())
+        .unwrap();
+    assert_eq!(prompt.ids, tokenizer.encode_raw("Hi").unwrap());
+}
+
+fn config(value: Value) -> Map {
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn templates_are_found_in_file_then_config_by_name() {
+    let tokenizer = tokenizer();
+    let user = [Message::text("user", "Hi")];
+    let render = |template: &ChatTemplate, options: &ChatOptions| template.render(&tokenizer, &user, options).unwrap();
+    let plain = ChatOptions::default();
+    let tool = json!({"type": "function", "function": {"name": "f"}});
+    let with_tools = ChatOptions { tools: vec![tool], ..plain.clone() };
+
+    let text = config(json!({"chat_template": "from config"}));
+    assert_eq!(render(&ChatTemplate::new(None, &text).unwrap(), &plain), "from config");
+    assert_eq!(render(&ChatTemplate::new(Some("from file"), &text).unwrap(), &plain), "from file");
+
+    let list = config(json!({"chat_template": [
+        {"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"},
+    ]}));
+    let named = ChatTemplate::new(None, &list).unwrap();
+    assert_eq!(render(&named, &plain), "plain");
+    assert_eq!(render(&named, &with_tools), "tools");
+
+    let error = |value| ChatTemplate::new(None, &config(value)).unwrap_err().to_string();
+    assert!(error(json!({})).contains("no chat template"));
+    assert!(error(json!({"chat_template": 7})).contains("chat_template is 7"));
+    assert!(error(json!({"chat_template": [{"name": "rag", "template": ""}]})).contains("default"));
+}
+
+#[test]
+fn unknown_names_are_found_at_load_in_branches_never_taken() {
+    for (source, wanted) in [
+        ("{% if false %}{{ x | wiggle }}{% endif %}", "unknown filter `wiggle`"),
+        ("{% if false %}{{ x is wobbly }}{% endif %}", "unknown test `wobbly`"),
+        ("{% macro m() %}{{ x.explode() }}{% endmacro %}", "unknown method `explode`"),
+        ("{% for x in [] %}{{ fetch(x) }}{% endfor %}", "unknown function `fetch`"),
+        ("{{ x | map('upper') | nope }}", "unknown filter `nope`"),
+    ] {
+        let error = ChatTemplate::new(Some(source), &Map::new()).unwrap_err();
+        assert_eq!(error.to_string(), format!("chat template: {wanted}"));
+    }
+    let error = ChatTemplate::new(Some("{% if %}"), &Map::new()).unwrap_err().to_string();
+    assert!(error.starts_with("chat template: syntax error"), "{error}");
+}
+
+/// Renders a template without messages.
+fn evaluate(source: &str) -> String {
+    try_evaluate(source).unwrap()
+}
+
+fn try_evaluate(source: &str) -> markbase_chat::Result<String> {
+    thread_local!(static TOKENIZER: std::sync::Arc<Tokenizer> = tokenizer());
+    TOKENIZER
+        .with(|tokenizer| ChatTemplate::new(Some(source), &Map::new())?.render(tokenizer, &[], &ChatOptions::default()))
+}
+
+#[test]
+fn expressions_answer_as_in_python() {
+    for case in golden("expressions.json").as_array().unwrap() {
+        let (source, wanted) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());
+        assert_eq!(evaluate(source), wanted, "{source}");
+    }
+}
+
+#[test]
+fn today_is_printed() {
+    let year: u32 = evaluate("{{ strftime_now('%Y') }}").parse().unwrap();
+    assert!(year >= 2024);
+    let error = try_evaluate("{{ strftime_now('%Q') }}").unwrap_err().to_string();
+    assert!(error.contains("%Q is not supported"), "{error}");
+}
+
+#[test]
+fn an_exception_of_the_template_carries_its_message() {
+    let source = "{% macro m() %}{{ raise_exception('roles must ' + 'alternate') }}{% endmacro %}{{ m() }}";
+    let error = try_evaluate(source).unwrap_err().to_string();
+    assert_eq!(error, "the chat template refuses these messages: roles must alternate");
+}
+
+#[test]
+fn a_failing_template_says_where() {
+    let error = try_evaluate("\n\n{{ 1 + none }}").unwrap_err().to_string();
+    assert!(error.contains("chat_template:3"), "{error}");
+}
+
+#[test]
+fn templates_that_do_not_end_are_stopped() {
+    for (source, wanted) in [
+        ("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}", "did not end"),
+        (
+            "{% set ns = namespace(x='ab') %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+            "did not end",
+        ),
+        ("{% for a in range(90000) %}{{ 'a' * 100 }}{% endfor %}", "wrote more than"),
+        ("{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}", "recursion"),
+        (
+            "{% set ns = namespace(x=[]) %}{% for a in range(5000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+            "nested",
+        ),
+        (
+            "{% set ns = namespace(x=[]) %}{% for b in range(9) %}{% for a in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}{% endfor %}{{ ns.x }}",
+            "nested",
+        ),
+        ("{{ [1] | tojson(indent=1000000000) }}", "indent"),
+        (&format!("{{% set x = 1 %}}{}", "{% set x = [[[[[[[[x]]]]]]]] %}".repeat(4000)), "nested"),
+        (&format!("{{% set x = 1 %}}{}", "{% set x = (((x,),),) %}".repeat(5000)), "nested"),
+        (&"a".repeat(1 << 20), "at most 131072"),
+    ] {
+        let error = try_evaluate(source).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{:.100}: {error}", source);
+    }
+}
+
+#[test]
+fn arguments_as_deep_as_json_goes_render_or_are_refused() {
+    let (tokenizer, built_in) = (tokenizer(), built_in_template());
+    for depth in [15, 60] {
+        let nested = (0..depth).fold(json!(1), |inner, _| json!({"k": [inner]}));
+        let call = json!({"name": "f", "arguments": {"x": nested}});
+        let message = json!({"role": "assistant", "tool_calls": [call]});
+        let messages = [serde_json::from_value(message).unwrap()];
+        match built_in.render(&tokenizer, &messages, &ChatOptions::default()) {
+            Ok(text) => assert!(text.contains(&"{k:[".repeat(depth)) && depth == 15),
+            Err(error) => assert!(error.to_string().contains("recursion") && depth == 60, "{error}"),
+        }
+    }
+}
+
+#[test]
+fn long_conversations_are_within_the_limits() {
+    let tokenizer = tokenizer();
+    let turn = [Message::text("user", "Hi"), Message::text("assistant", "Yes.")];
+    let messages: Vec<Message> = turn.iter().cycle().take(1001).cloned().collect();
+    let templates = [Some(built_in_template()), official_template("e2b_e4b")];
+    let texts: Vec<String> = templates
+        .iter()
+        .flatten()
+        .map(|template| template.render(&tokenizer, &messages, &ChatOptions::default()).unwrap())
+        .collect();
+    assert_eq!(texts[0].matches("<|turn>").count(), 1002);
+    assert!(texts.iter().all(|text| *text == texts[0]));
+}
+
+#[test]
+fn tools_without_a_name_are_an_error() {
+    let options = ChatOptions { tools: vec![json!({"name": "flat"})], ..ChatOptions::default() };
+    let error = built_in_template().render(&tokenizer(), &[], &options).unwrap_err();
+    assert!(error.to_string().starts_with("tools[0]: `function.name` is missing"), "{error}");
+}
+
+#[test]
+fn the_built_in_config_names_its_tokens_to_the_template() {
+    let config = model_map("tokenizer_config.json");
+    assert_eq!(config["bos_token"], "<bos>");
+    let text = template("{{ bos_token }}{{ eot_token }}{{ nothing_token }}").render(
+        &tokenizer(),
+        &[],
+        &ChatOptions::default(),
+    );
+    assert_eq!(text.unwrap(), "<bos><turn|>");
+}

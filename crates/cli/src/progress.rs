@@ -1,0 +1,62 @@
+//! How far long work is: a bar for a person, now and then a line for a log.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::print::bytes;
+
+/// Work of a known number of bytes, told on standard error.
+pub struct Progress {
+    what: String,
+    bar: Option<ProgressBar>,
+    started: Instant,
+    told: Instant,
+}
+
+/// Work shorter than this is not worth a word.
+const SILENCE: Duration = Duration::from_millis(500);
+/// Between two lines of a log.
+const PAUSE: Duration = Duration::from_secs(10);
+
+impl Progress {
+    /// Begins `what`, such as "loading weights".
+    pub fn new(what: &str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+            let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_message(what.to_owned());
+            bar
+        });
+        let now = Instant::now();
+        Progress { what: what.to_owned(), bar, started: now, told: now }
+    }
+
+    /// So much is done.
+    pub fn at(&mut self, done_bytes: u64, total_bytes: u64) {
+        if self.started.elapsed() < SILENCE {
+            return;
+        }
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(total_bytes);
+                bar.set_position(done_bytes);
+            }
+            None if self.told.elapsed() >= PAUSE => {
+                self.told = Instant::now();
+                eprintln!("{}: {} of {}", self.what, bytes(done_bytes as f64), bytes(total_bytes as f64));
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,601 @@
+//! One step: a team of threads walks the launches, a barrier after each. Within a launch every number has
+//! one writer, by row or by column; what a launch reads was written before the last barrier.
+
+use plan::{NonFinite, Op, Plan, Rows, ScaleBy, Slice, Step, StepInputs, Value, WeightId, WeightShape, uniform};
+
+use crate::cache::Cache;
+use crate::executable::{ATTENTION_ROWS, Arena, Executable, ThreadScratch, few_pairs};
+use crate::fuse::Launch;
+use crate::kernels::attention::{Attention, partial_len, splits};
+use crate::kernels::{Kernels, route, sample};
+use crate::linear::{ActivationLayout, InputRows, LANES, Matrix, OutputRows, Product};
+use crate::team::Member;
+use crate::weights::Weights;
+
+/// One step's inputs, arranged by the rows that steps have.
+pub(crate) struct Run<'a> {
+    pub executable: &'a Executable,
+    pub weights: &'a Weights,
+    pub cache: &'a Cache,
+    pub inputs: &'a StepInputs,
+    pub kernels: Kernels,
+    pub products: crate::linear::Kernels,
+    /// 8-bit activations where the weight's format has them.
+    pub is_quantized: bool,
+    pub wanted: View,
+    pub tokens: View,
+    /// The first value that was not finite, found by thread 0.
+    pub non_finite: std::sync::Mutex<Option<NonFinite>>,
+}
+
+/// The rows of one kind, and what each sees.
+pub(crate) struct View {
+    /// The token row behind each row.
+    token_rows: Vec<u32>,
+    /// `[groups][rows]`
+    from: Vec<Vec<u32>>,
+    /// `[groups][rows]`
+    until: Vec<Vec<u32>>,
+    /// Runs of rows of one sequence, none longer than [`ATTENTION_ROWS`].
+    tiles: Vec<std::ops::Range<usize>>,
+}
+
+impl View {
+    /// The rows `token_rows` of `inputs`.
+    pub fn new(inputs: &StepInputs, token_rows: Vec<u32>) -> View {
+        let pick = |of: &Vec<u32>| token_rows.iter().map(|&row| of[row as usize]).collect::<Vec<u32>>();
+        let sequence = |row: usize| inputs.sequences[token_rows[row] as usize];
+        let mut tiles = vec![];
+        let mut first = 0;
+        for row in 1..=token_rows.len() {
+            let ends = row == token_rows.len() || sequence(row) != sequence(first) || row - first == ATTENTION_ROWS;
+            if ends {
+                tiles.push(first..row);
+                first = row;
+            }
+        }
+        View {
+            from: inputs.visible_from.iter().map(pick).collect(),
+            until: inputs.visible_until.iter().map(pick).collect(),
+            tiles,
+            token_rows,
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.token_rows.len()
+    }
+}
+
+impl Run<'_> {
+    fn plan(&self) -> &Plan {
+        &self.executable.plan
+    }
+
+    fn view(&self, rows: Rows) -> &View {
+        match rows {
+            Rows::Tokens => &self.tokens,
+            Rows::Wanted => &self.wanted,
+        }
+    }
+
+    /// What one thread of the team does.
+    pub fn work(&self, member: &Member) {
+        let mut scratch =
+            self.executable.per_thread[member.thread].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.turn_tables(member);
+        member.barrier();
+        for launch in &self.executable.launches {
+            // SAFETY: the executable's layout was checked, so no value written by the launch shares memory with
+            // one that it or a later launch still reads; the barrier below ends the launch.
+            unsafe { self.launch(member, launch, &mut scratch) };
+            member.barrier();
+            if self.executable.options.watch {
+                if member.thread == 0 {
+                    self.look_at(launch);
+                }
+                member.barrier();
+            }
+        }
+    }
+
+    /// Cosines and sines of this step's positions.
+    fn turn_tables(&self, member: &Member) {
+        for (&(rope, head_dim), table) in self.executable.ropes.iter().zip(&self.executable.rope_tables) {
+            let half = head_dim / 2;
+            for row in member.share(self.tokens.rows(), 1) {
+                let position = f64::from(self.inputs.positions[row]);
+                // SAFETY: the table has `head_dim` numbers a row, and this thread alone writes this row.
+                let numbers = unsafe { std::slice::from_raw_parts_mut(table.start().add(row * head_dim), head_dim) };
+                for i in 0..half {
+                    let (sin, cos) = (position * rope.frequency(i, head_dim)).sin_cos();
+                    (numbers[i], numbers[half + i]) = (cos as f32, sin as f32);
+                }
+            }
+        }
+    }
+
+    fn start(&self, value: Value) -> *mut f32 {
+        // SAFETY: the layout gave the value this place inside the arena.
+        unsafe { self.executable.arena.start().add(self.executable.offsets[value.index()]) }
+    }
+
+    /// # Safety
+    /// The value was written before the last barrier, or by this thread, and nobody writes it now.
+    unsafe fn row(&self, value: Value, row: usize) -> &[f32] {
+        let columns = self.plan().value(value).columns;
+        // SAFETY: the caller's; the value has this row.
+        unsafe { std::slice::from_raw_parts(self.start(value).add(row * columns), columns) }
+    }
+
+    /// # Safety
+    /// As [`Run::row`].
+    unsafe fn slice(&self, slice: Slice, row: usize) -> &[f32] {
+        // SAFETY: the caller's.
+        unsafe { &self.row(slice.value, row)[slice.first..slice.first + slice.columns] }
+    }
+
+    /// # Safety
+    /// This thread alone touches this row of the value now.
+    #[expect(clippy::mut_from_ref, reason = "the arena is memory that threads share by rows, not a value of its own")]
+    unsafe fn row_mut(&self, value: Value, row: usize) -> &mut [f32] {
+        let columns = self.plan().value(value).columns;
+        // SAFETY: the caller's; the value has this row.
+        unsafe { std::slice::from_raw_parts_mut(self.start(value).add(row * columns), columns) }
+    }
+
+    /// # Safety
+    /// The layout holds (see [`Run::work`]); every thread of the team calls it with the same launch.
+    unsafe fn launch(&self, member: &Member, launch: &Launch, scratch: &mut ThreadScratch) {
+        match launch {
+            Launch::ByRow { rows, steps } => {
+                for row in member.share(self.view(*rows).rows(), 1) {
+                    for step in steps {
+                        // SAFETY: this thread owns the row in every step of the launch.
+                        unsafe { self.step(step, *rows, row, scratch) };
+                    }
+                }
+            }
+            // SAFETY: the caller's.
+            Launch::Linear { x, products, is_exact } => unsafe {
+                self.linear(member, *x, products, *is_exact, scratch)
+            },
+            // SAFETY: the caller's.
+            Launch::Attention(step) => unsafe { self.attention(member, step, scratch) },
+            // SAFETY: the caller's.
+            Launch::Experts(step) => unsafe { self.experts(member, step, scratch) },
+        }
+    }
+
+    /// One row of a step that handles each row by itself.
+    ///
+    /// # Safety
+    /// This thread owns row `row` of every value that the step writes; what it reads is finished.
+    unsafe fn step(&self, step: &Step, rows: Rows, row: usize, scratch: &mut ThreadScratch) {
+        let kernels = &self.kernels;
+        let token_row = self.view(rows).token_rows[row] as usize;
+        // SAFETY: the caller's, for every access below.
+        unsafe {
+            match step.op {
+                Op::Embed { table, scale, out } => {
+                    let out = self.row_mut(out, row);
+                    self.weights.gather(table, self.inputs.tokens[token_row] as usize, out);
+                    kernels.scale_in_place(out, scale);
+                }
+                Op::RmsNorm { x, weight, group, eps, out } => {
+                    let weight = weight.map(|weight| self.weights.vector(weight));
+                    let (out, x) = (self.row_mut(out, row), self.slice(x, row));
+                    for (out, x) in out.chunks_exact_mut(group).zip(x.chunks_exact(group)) {
+                        kernels.rms_norm(out, x, weight, eps);
+                    }
+                }
+                Op::Rope { x, head_dim, rope, out } => {
+                    let place = self.executable.ropes.iter().position(|&known| known == (rope, head_dim));
+                    let table = &self.executable.rope_tables[place.expect("compile made a table for every rope")];
+                    let numbers = std::slice::from_raw_parts(table.start().add(token_row * head_dim), head_dim);
+                    let (cos, sin) = numbers.split_at(head_dim / 2);
+                    let out = self.row_mut(out, row);
+                    out.copy_from_slice(self.row(x, row));
+                    for head in out.chunks_exact_mut(head_dim) {
+                        kernels.rope(head, cos, sin);
+                    }
+                }
+                Op::KvAppend { k, v, cache } => {
+                    let position = self.inputs.positions[token_row] as usize;
+                    let table = &self.inputs.block_tables[cache.group][self.inputs.sequences[token_row] as usize];
+                    let block_size = self.plan().cache.block_size;
+                    let slot = table[position / block_size] as usize * block_size + position % block_size;
+                    kernels.kv_append(&self.cache.layer(cache), slot, self.row(k, row), self.row(v, row));
+                }
+                Op::GeluMul { gate, up, out } => {
+                    kernels.gelu_mul(self.row_mut(out, row), self.slice(gate, row), self.slice(up, row));
+                }
+                Op::Add { a, b, out } => kernels.add(self.row_mut(out, row), self.row(a, row), self.row(b, row)),
+                Op::Scale { x, by, out } => {
+                    let factor = match by {
+                        ScaleBy::Constant(factor) => factor,
+                        ScaleBy::Weight(weight) => self.weights.vector(weight)[0],
+                    };
+                    kernels.scale(self.row_mut(out, row), self.row(x, row), factor);
+                }
+                Op::Route { scores, per_expert_scale, experts, weights, .. } => {
+                    let ids = self.row_mut(experts, row);
+                    // SAFETY: u32 and f32 have the same size and alignment, and every bit pattern is either.
+                    let ids = std::slice::from_raw_parts_mut(ids.as_mut_ptr().cast::<u32>(), ids.len());
+                    let scales = self.weights.vector(per_expert_scale);
+                    let probabilities = &mut scratch.probabilities[..scales.len()];
+                    let weights = self.row_mut(weights, row);
+                    route::route(self.row(scores, row), scales, ids, weights, probabilities);
+                }
+                Op::SelectRows { x, out } => self.row_mut(out, row).copy_from_slice(self.slice(x, token_row)),
+                Op::Softcap { x, cap, out } => kernels.softcap(self.row_mut(out, row), self.row(x, row), cap),
+                Op::Sample { logits, out } => {
+                    let token = self.inputs.sampling[row].map_or(0, |rule| {
+                        let number = f64::from(uniform(rule.seed, self.inputs.positions[token_row] + 1));
+                        let rule = sample::Sampling {
+                            temperature: rule.temperature,
+                            top_k: rule.top_k as usize,
+                            top_p: rule.top_p,
+                        };
+                        scratch.sampler.sample(self.row(logits, row), &rule, number)
+                    });
+                    self.row_mut(out, row)[0] = f32::from_bits(token);
+                }
+                Op::Linear { .. } | Op::Attention { .. } | Op::Experts { .. } => {
+                    unreachable!("these have launches of their own")
+                }
+            }
+        }
+    }
+
+    fn layout(&self, matrix: &Matrix, is_exact: bool) -> Option<ActivationLayout> {
+        if self.is_quantized && !is_exact { matrix.activation_layout() } else { None }
+    }
+
+    /// # Safety
+    /// As [`Run::launch`].
+    unsafe fn linear(
+        &self,
+        member: &Member,
+        x: Slice,
+        products: &[(WeightId, Value)],
+        is_exact: bool,
+        scratch: &mut ThreadScratch,
+    ) {
+        let spec = self.plan().value(x.value);
+        let rows = self.view(spec.rows).rows();
+        if rows == 0 {
+            return;
+        }
+        let input = InputRows { start: self.start(x.value).wrapping_add(x.first), stride: spec.columns };
+        let quantized = &self.executable.quantized;
+        let mut layouts: Vec<Option<ActivationLayout>> = vec![];
+        for (weight, _) in products {
+            let layout = self.layout(&self.weights.matrices(*weight)[0], is_exact);
+            if !layouts.contains(&layout) {
+                layouts.push(layout);
+            }
+        }
+        for (index, layout) in layouts.iter().enumerate() {
+            if let Some(layout) = layout {
+                if index > 0 {
+                    // The rows still hold another layout, which slower threads may be reading.
+                    member.barrier();
+                }
+                // SAFETY: this thread alone writes its share of rows; the barrier comes before any reader.
+                unsafe { self.products.quantize_rows(*layout, input, x.columns, member.share(rows, 1), quantized) };
+                member.barrier();
+            }
+            for (weight, out) in products {
+                let matrix = &self.weights.matrices(*weight)[0];
+                if self.layout(matrix, is_exact) != *layout {
+                    continue;
+                }
+                let product = Product {
+                    matrix,
+                    rows: 0..rows,
+                    outputs: member.share(matrix.rows(), LANES),
+                    out: OutputRows { start: self.start(*out), stride: matrix.rows() },
+                };
+                // SAFETY: each thread writes its own outputs; the input is finished.
+                unsafe {
+                    match layout {
+                        Some(_) => self.products.linear_i8(&product, quantized, &mut scratch.linear),
+                        None => self.products.linear_f32(&product, input, &mut scratch.linear),
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Run::launch`].
+    unsafe fn attention(&self, member: &Member, step: &Step, scratch: &mut ThreadScratch) {
+        let Op::Attention { q, cache, heads, scale, out } = step.op else { unreachable!("an attention launch") };
+        let view = self.view(self.plan().value(q).rows);
+        let layer = self.cache.layer(cache);
+        let (kv_heads, head_dim) = (layer.kv_heads, layer.head_dim);
+        let (group, stride) = (heads / kv_heads, heads * head_dim);
+        let work = |rows: std::ops::Range<usize>, kv_head: usize| {
+            let offset = rows.start * stride + kv_head * group * head_dim;
+            Attention {
+                layer,
+                kv_head,
+                group,
+                scale,
+                table: &self.inputs.block_tables[cache.group]
+                    [self.inputs.sequences[view.token_rows[rows.start] as usize] as usize],
+                from: &view.from[cache.group][rows.clone()],
+                until: &view.until[cache.group][rows],
+                q: self.start(q).wrapping_add(offset),
+                q_stride: stride,
+                out: self.start(out).wrapping_add(offset),
+                out_stride: stride,
+            }
+        };
+        let pairs = view.rows() * kv_heads;
+        if pairs > few_pairs(member.threads) {
+            // Neighbouring units have rows of like length, so dealing them out in turn evens the load.
+            let units = view.tiles.len() * kv_heads;
+            for unit in (member.thread..units).step_by(member.threads) {
+                let tile = view.tiles[unit / kv_heads].clone();
+                // SAFETY: each unit has its own rows and heads of the result; keys were appended before a barrier.
+                unsafe { self.kernels.attention_rows(&work(tile, unit % kv_heads), &mut scratch.attention) };
+            }
+            return;
+        }
+        let len = partial_len(group, head_dim);
+        let span = |row: usize| splits(view.from[cache.group][row], view.until[cache.group][row]);
+        let mut unit = 0;
+        let mut first = 0;
+        for pair in 0..pairs {
+            let row = pair / kv_heads;
+            for (index, split) in span(row).enumerate() {
+                if unit % member.threads == member.thread {
+                    // SAFETY: compile sized the partial results for this many pairs of all splits, and each unit
+                    // has its own; keys were appended before a barrier.
+                    unsafe {
+                        let start = self.executable.partials.start().add((first + index) * len);
+                        let partial = std::slice::from_raw_parts_mut(start, len);
+                        let work = work(row..row + 1, pair % kv_heads);
+                        self.kernels.attention_split(&work, 0, split, partial, &mut scratch.attention);
+                    }
+                }
+                unit += 1;
+            }
+            first += span(row).len();
+        }
+        member.barrier();
+        let mut first = 0;
+        for pair in 0..pairs {
+            let (row, kv_head) = (pair / kv_heads, pair % kv_heads);
+            let count = span(row).len();
+            if pair % member.threads == member.thread {
+                // SAFETY: the partial results are finished; each pair has its own part of the result.
+                unsafe {
+                    let start = self.executable.partials.start().add(first * len);
+                    let partials = std::slice::from_raw_parts(start, count * len);
+                    let offset = kv_head * group * head_dim;
+                    let out = &mut self.row_mut(out, row)[offset..offset + group * head_dim];
+                    self.kernels.attention_merge(partials, group, head_dim, out);
+                }
+            }
+            first += count;
+        }
+    }
+
+    /// Rows are gathered by expert, so that each expert's weights are read once however many rows it has;
+    /// a row's experts are summed in the order of the router's choice whatever that order is here.
+    ///
+    /// # Safety
+    /// As [`Run::launch`].
+    unsafe fn experts(&self, member: &Member, step: &Step, scratch: &mut ThreadScratch) {
+        let Op::Experts { x, experts, weights, gate, up, down, out } = step.op else {
+            unreachable!("an experts launch")
+        };
+        let buffers = self.executable.experts.as_ref().expect("compile made buffers for experts");
+        let WeightShape::Experts { experts: count, rows: intermediate, columns: hidden } =
+            self.plan().weight(gate).shape
+        else {
+            unreachable!("a checked plan has stacks here")
+        };
+        let top_k = self.plan().value(experts).columns;
+        let rows = self.view(self.plan().value(x).rows).rows();
+        let slots = rows * top_k;
+        if slots == 0 {
+            return;
+        }
+        let chosen = |slot: usize| {
+            // SAFETY: the router's launch is finished.
+            unsafe { self.row(experts, slot / top_k)[slot % top_k].to_bits() as usize }
+        };
+        sort_slots(slots, count, chosen, &mut scratch.slots, &mut scratch.firsts);
+        let order = &scratch.slots[..slots];
+        // SAFETY (all blocks below): each phase gives every place and output one writer; barriers stand between.
+        for place in member.share(slots, 1) {
+            let row = order[place] as usize / top_k;
+            unsafe { numbers(&buffers.x, place, hidden) }.copy_from_slice(unsafe { self.row(x, row) });
+        }
+        let ThreadScratch { linear, firsts, .. } = scratch;
+        let [gate, up, down] = [gate, up, down].map(|weight| self.weights.matrices(weight));
+        unsafe { self.stacks(member, &[(gate, &buffers.gate), (up, &buffers.up)], &buffers.x, firsts, linear) };
+        member.barrier();
+        for place in member.share(slots, 1) {
+            let [gate, up] = [&buffers.gate, &buffers.up].map(|arena| unsafe { numbers(arena, place, intermediate) });
+            self.kernels.gelu_mul_in_place(gate, up);
+        }
+        unsafe { self.stacks(member, &[(down, &buffers.down)], &buffers.gate, firsts, linear) };
+        member.barrier();
+        // Where each slot went, so that a row finds its experts again in its own order.
+        let mut places = std::mem::take(&mut scratch.slots);
+        invert(&mut places[..slots]);
+        for row in member.share(rows, 1) {
+            let out = unsafe { self.row_mut(out, row) };
+            let shares = unsafe { self.row(weights, row) };
+            for (j, &share) in shares.iter().enumerate() {
+                let part = unsafe { numbers(&buffers.down, places[row * top_k + j] as usize, hidden) };
+                match j {
+                    0 => self.kernels.scale(out, part, share),
+                    _ => self.kernels.add_scaled(out, part, share),
+                }
+            }
+        }
+        scratch.slots = places;
+    }
+
+    /// Each expert's rows of `x` times its matrix in each stack; `firsts` says where an expert's rows begin.
+    ///
+    /// # Safety
+    /// As [`Run::launch`]; `x` is finished but for barriers.
+    unsafe fn stacks(
+        &self,
+        member: &Member,
+        stacks: &[(&[Matrix], &Arena)],
+        x: &Arena,
+        firsts: &[u32],
+        scratch: &mut crate::linear::Scratch,
+    ) {
+        let quantized = &self.executable.experts.as_ref().expect("compile made buffers for experts").quantized;
+        let columns = stacks[0].0[0].columns();
+        let input = InputRows { start: x.start(), stride: columns };
+        let slots = firsts.last().map_or(0, |&slots| slots as usize);
+        let mut held = None;
+        member.barrier();
+        for (stack, out) in stacks {
+            let layout = self.layout(&stack[0], false);
+            if let Some(layout) = layout
+                && held != Some(layout)
+            {
+                if held.is_some() {
+                    // The rows still hold another layout, which slower threads may be reading.
+                    member.barrier();
+                }
+                // SAFETY: this thread alone writes its share of rows.
+                unsafe { self.products.quantize_rows(layout, input, columns, member.share(slots, 1), quantized) };
+                member.barrier();
+                held = Some(layout);
+            }
+            for (expert, matrix) in stack.iter().enumerate() {
+                let rows = firsts[expert] as usize..firsts[expert + 1] as usize;
+                if rows.is_empty() {
+                    continue;
+                }
+                let product = Product {
+                    matrix,
+                    rows,
+                    outputs: member.share(matrix.rows(), LANES),
+                    out: OutputRows { start: out.start(), stride: matrix.rows() },
+                };
+                // SAFETY: each thread writes its own outputs.
+                unsafe {
+                    match layout {
+                        Some(_) => self.products.linear_i8(&product, quantized, scratch),
+                        None => self.products.linear_f32(&product, input, scratch),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds the first number that is not finite among what a launch wrote.
+    fn look_at(&self, launch: &Launch) {
+        let mut found = self.non_finite.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if found.is_some() {
+            return;
+        }
+        for value in launch.writes() {
+            let spec = self.plan().value(value);
+            if spec.element != plan::Element::F32 {
+                continue;
+            }
+            for row in 0..self.view(spec.rows).rows() {
+                // SAFETY: the launch is over, and nothing writes between the two barriers around this.
+                let numbers = unsafe { self.row(value, row) };
+                if let Some(column) = numbers.iter().position(|number| !number.is_finite()) {
+                    *found = Some(NonFinite { value, row, column });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A value as numbers, after the step.
+    pub fn numbers(&self, value: Value) -> Vec<f32> {
+        let spec = self.plan().value(value);
+        let mut all = Vec::with_capacity(self.view(spec.rows).rows() * spec.columns);
+        for row in 0..self.view(spec.rows).rows() {
+            // SAFETY: the step is over.
+            let numbers = unsafe { self.row(value, row) };
+            match spec.element {
+                plan::Element::F32 => all.extend_from_slice(numbers),
+                plan::Element::U32 => all.extend(numbers.iter().map(|bits| bits.to_bits() as f32)),
+            }
+        }
+        all
+    }
+
+    /// The token that each wanted row chose.
+    pub fn sampled(&self) -> Vec<plan::Sampled> {
+        let sampled = self.plan().sampled;
+        let rows = self.inputs.sampling.iter().enumerate().filter(|(_, rule)| rule.is_some());
+        rows.map(|(row, _)| {
+            // SAFETY: the step is over.
+            let token = unsafe { self.row(sampled, row)[0].to_bits() };
+            plan::Sampled { row: self.inputs.wanted[row], token }
+        })
+        .collect()
+    }
+}
+
+/// Row `row` of `columns` numbers.
+///
+/// # Safety
+/// The arena has this row, and this thread alone writes it, or nobody does.
+#[expect(clippy::mut_from_ref, reason = "the arena is memory that threads share by rows, not a value of its own")]
+unsafe fn numbers(arena: &Arena, row: usize, columns: usize) -> &mut [f32] {
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts_mut(arena.start().add(row * columns), columns) }
+}
+
+/// Sorts slots by the expert that each chose, those of one expert in ascending order.
+fn sort_slots(slots: usize, experts: usize, chosen: impl Fn(usize) -> usize, order: &mut [u32], firsts: &mut [u32]) {
+    firsts[..=experts].fill(0);
+    for slot in 0..slots {
+        firsts[chosen(slot) + 1] += 1;
+    }
+    for expert in 0..experts {
+        firsts[expert + 1] += firsts[expert];
+    }
+    for slot in 0..slots {
+        let next = &mut firsts[chosen(slot)];
+        order[*next as usize] = slot as u32;
+        *next += 1;
+    }
+    // Each first has become the next one's: shift back.
+    firsts.copy_within(0..experts, 1);
+    firsts[0] = 0;
+}
+
+/// `order[place] = slot` to `order[slot] = place`.
+fn invert(order: &mut [u32]) {
+    let mut inverse = vec![0; order.len()];
+    for (place, &slot) in order.iter().enumerate() {
+        inverse[slot as usize] = place as u32;
+    }
+    order.copy_from_slice(&inverse);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_sorted_by_expert_and_found_again() {
+        let chosen = [2, 0, 2, 1, 0];
+        let (mut order, mut firsts) = (vec![9; 5], vec![9; 5]);
+        sort_slots(5, 4, |slot| chosen[slot], &mut order, &mut firsts);
+        assert_eq!((order.as_slice(), firsts.as_slice()), (&[1, 4, 3, 0, 2][..], &[0, 2, 3, 5, 5][..]));
+        invert(&mut order);
+        assert_eq!(order, [3, 0, 4, 2, 1]);
+    }
+}
