@@ -22,46 +22,9 @@ pub(crate) const TEMPLATE: &str = "chat_template";
 const RECURSION: usize = 500;
 
 /// Methods that values have, beside the ones that the engine's own objects bring.
-const METHODS: [&str; 38] = [
-    "capitalize",
-    "count",
-    "endswith",
-    "find",
-    "format",
-    "get",
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdigit",
-    "islower",
-    "isnumeric",
-    "isspace",
-    "isupper",
-    "items",
-    "join",
-    "keys",
-    "lower",
-    "lstrip",
-    "partition",
-    "removeprefix",
-    "removesuffix",
-    "replace",
-    "rfind",
-    "rpartition",
-    "rsplit",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "title",
-    "upper",
-    "values",
-    "cycle",
-    "changed",
-    "index",
-    "copy",
-];
+const METHODS: &str = "capitalize changed copy count cycle endswith find format get index isalnum isalpha isascii isdigit \
+    islower isnumeric isspace isupper items join keys lower lstrip partition removeprefix removesuffix \
+    replace rfind rpartition rsplit rstrip split splitlines startswith strip title upper values";
 
 /// A message that a template raised itself.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +82,7 @@ pub(crate) fn read_through(env: &mut Environment<'static>, marks: Option<Arc<Mar
     let rules = text.clone();
     env.add_filter("trim", move |value: &Value, chars: Option<&str>| {
         let text = python::str(value)?;
-        Ok::<_, Error>(rules.strip(&text, chars, true, true).to_owned())
+        Ok::<_, Error>(rules.strip(&text, chars, Ends::Both).to_owned())
     });
     let rules = text.clone();
     env.add_filter("dictsort", move |map: &Value, args: Rest<Value>, options: Kwargs| {
@@ -132,6 +95,14 @@ pub(crate) fn read_through(env: &mut Environment<'static>, marks: Option<Arc<Mar
     });
 }
 
+/// The ends of a text that are stripped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    Start,
+    End,
+    Both,
+}
+
 /// How characters of a text compare, under marks or without.
 #[derive(Clone)]
 struct TextRules {
@@ -139,21 +110,25 @@ struct TextRules {
 }
 
 impl TextRules {
-    /// `str.strip(chars)` of one or both ends.
-    fn strip<'s>(&self, text: &'s str, chars: Option<&str>, left: bool, right: bool) -> &'s str {
+    /// `str.strip(chars)`, `lstrip`, `rstrip`.
+    fn strip<'s>(&self, text: &'s str, chars: Option<&str>, ends: Ends) -> &'s str {
         let stripped = |c: char| {
             let c = self.marks.as_ref().map_or(c, |marks| marks.original(c));
             chars.map_or_else(|| python::is_space(c), |chars| chars.contains(c))
         };
         let mut rest = text;
-        while left && let Some(c) = rest.chars().next() {
+        while ends != Ends::End
+            && let Some(c) = rest.chars().next()
+        {
             let stray = self.marks.as_ref().is_some_and(|marks| marks.stray_at_start(rest));
             if !stripped(c) && !stray {
                 break;
             }
             rest = &rest[c.len_utf8()..];
         }
-        while right && let Some(c) = rest.chars().next_back() {
+        while ends != Ends::Start
+            && let Some(c) = rest.chars().next_back()
+        {
             let stray = self.marks.as_ref().is_some_and(|marks| marks.stray_at_end(rest));
             if !stripped(c) && !stray {
                 break;
@@ -208,8 +183,12 @@ impl TextRules {
                 if given.is_some() && chars.is_none() {
                     return Err(wants_text(method));
                 }
-                let (left, right) = (method != "rstrip", method != "lstrip");
-                Ok(Value::from(self.strip(s, chars, left, right)))
+                let ends = match method {
+                    "lstrip" => Ends::Start,
+                    "rstrip" => Ends::End,
+                    _ => Ends::Both,
+                };
+                Ok(Value::from(self.strip(s, chars, ends)))
             }
             ("split", 0) => Ok(words(s)),
             ("split", 1) if args[0].is_none() => Ok(words(s)),
@@ -338,7 +317,6 @@ fn tojson(value: &Value, args: Rest<Value>, options: Kwargs) -> Result<String, E
 /// branch, taken or not.
 pub(crate) fn unknown_name(env: &Environment<'static>) -> Result<Option<(&'static str, String)>, Error> {
     let template = env.get_template(TEMPLATE)?;
-    // The machinery wants a template that lives as long as its environment.
     let compiled: &CompiledTemplate<'_> = get_compiled_template(&template);
     let blocks = compiled.blocks.values();
     let all: Vec<&Instruction> = std::iter::once(&compiled.instructions)
@@ -363,7 +341,9 @@ pub(crate) fn unknown_name(env: &Environment<'static>) -> Result<Option<(&'stati
                 let known = state.perform_test("test", &[Value::from(*name)])?;
                 (!known).then_some(("test", *name))
             }
-            Instruction::CallMethod(name, _) => (!METHODS.contains(name)).then_some(("method", *name)),
+            Instruction::CallMethod(name, _) => {
+                (!METHODS.split(' ').any(|known| known == *name)).then_some(("method", *name))
+            }
             Instruction::CallFunction(name, _) => {
                 let engine = ["loop", "caller", "super", "self"].contains(name);
                 let known = engine || stored(name) || env.globals().any(|(global, _)| global == *name);

@@ -6,7 +6,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
+use tokenizers::AddedToken;
 
 use crate::Map;
 use crate::control::ControlTokens;
@@ -46,6 +48,7 @@ impl Tokenizer {
     /// Reads the bytes of `tokenizer.json`, with the map of `tokenizer_config.json` (empty if the
     /// model has none).
     pub fn new(tokenizer_json: &[u8], tokenizer_config: &Map) -> Result<Self> {
+        check_shape(tokenizer_json)?;
         let mut plain =
             tokenizers::Tokenizer::from_bytes(tokenizer_json).map_err(|e| Error::TokenizerFile(e.to_string()))?;
         // Both belong to training; a prompt is never cut or padded here.
@@ -56,7 +59,6 @@ impl Tokenizer {
         let decoder =
             serde_json::to_value(plain.get_decoder()).map_err(|e| Error::TokenizerFile(format!("decoder: {e}")))?;
         let decoder = Decoder::read(&decoder)?;
-        let control = Arc::new(ControlTokens::new(plain.get_added_tokens_decoder())?);
 
         let mut vocabulary: Vec<(u32, String)> =
             plain.get_vocab(true).into_iter().map(|(spelling, id)| (id, spelling)).collect();
@@ -78,6 +80,8 @@ impl Tokenizer {
         starts.push(text_offset(&spellings)?);
 
         let named = named_tokens(tokenizer_config)?;
+        make_special(&mut plain, &named, tokenizer_config)?;
+        let control = Arc::new(ControlTokens::new(plain.get_added_tokens_decoder())?);
         let name = |key: &str| named.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         let bos = control.id(name("bos_token").unwrap_or("<bos>"));
         let unknown = control.id(name("unk_token").unwrap_or("<unk>"));
@@ -212,6 +216,47 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
+/// The parts of `tokenizer.json` that decide whether it is read at all.
+#[derive(Deserialize)]
+struct Shape {
+    normalizer: Option<Value>,
+    model: ModelShape,
+}
+
+#[derive(Deserialize)]
+struct ModelShape {
+    r#type: Option<String>,
+    continuing_subword_prefix: Option<String>,
+}
+
+/// An error for kinds of tokenizers that Gemma's is not, before the library sees them: it panics on
+/// some broken files of these.
+fn check_shape(tokenizer_json: &[u8]) -> Result<()> {
+    let refuse = |what: String| Err(Error::TokenizerFile(what));
+    let shape: Shape = match serde_json::from_slice(tokenizer_json) {
+        Ok(shape) => shape,
+        Err(error) => return refuse(error.to_string()),
+    };
+    if let Some(kind) = shape.model.r#type.filter(|kind| kind != "BPE") {
+        return refuse(format!("model.type is {kind:?}, wanted BPE"));
+    }
+    if let Some(prefix) = shape.model.continuing_subword_prefix.filter(|prefix| !prefix.is_empty()) {
+        return refuse(format!("model.continuing_subword_prefix is {prefix:?}, wanted none"));
+    }
+    if shape.normalizer.is_some_and(|normalizer| is_precompiled(&normalizer)) {
+        return refuse("normalizer Precompiled is not supported".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a normalizer, or one of a sequence's, is a compiled table.
+fn is_precompiled(normalizer: &Value) -> bool {
+    let steps = normalizer["normalizers"].as_array();
+    normalizer["type"] == "Precompiled"
+        || !normalizer["precompiled_charsmap"].is_null()
+        || steps.is_some_and(|steps| steps.iter().any(is_precompiled))
+}
+
 fn text_offset(spellings: &str) -> Result<u32> {
     u32::try_from(spellings.len()).map_err(|_| Error::TokenizerFile("spellings of more than 4 GiB".to_owned()))
 }
@@ -232,6 +277,27 @@ fn named_tokens(config: &Map) -> Result<Vec<(String, String)>> {
         }
     }
     Ok(named)
+}
+
+/// Tokens that tokenizer_config.json names are control tokens even where tokenizer.json does not say so.
+fn make_special(plain: &mut tokenizers::Tokenizer, named: &[(String, String)], config: &Map) -> Result<()> {
+    let extra = match config.get("extra_special_tokens") {
+        None | Some(Value::Null | Value::Object(_)) => &[][..],
+        Some(Value::Array(spellings)) => spellings,
+        Some(other) => return Err(config_error("extra_special_tokens", other, "a list of strings")),
+    };
+    let extra = extra.iter().filter_map(Value::as_str);
+    let added = plain.get_added_tokens_decoder();
+    let is_special = |spelling: &str| added.values().any(|token| token.special && token.content == spelling);
+    let missing: Vec<AddedToken> = named
+        .iter()
+        .map(|(_, spelling)| spelling.as_str())
+        .chain(extra)
+        .filter(|spelling| plain.token_to_id(spelling).is_some() && !is_special(spelling))
+        .map(|spelling| AddedToken::from(spelling, true))
+        .collect();
+    plain.add_special_tokens(missing).map_err(|e| Error::TokenizerFile(e.to_string()))?;
+    Ok(())
 }
 
 fn config_error(field: &str, found: &Value, wanted: &'static str) -> Error {

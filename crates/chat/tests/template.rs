@@ -6,6 +6,7 @@ use common::{
     built_in_template, golden, model_map, official_template, options, renderings, shared_file, template, tokenizer,
 };
 use markbase_chat::{ChatOptions, ChatTemplate, Map, Message, Specials, Tokenizer};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn assert_renders_all(template: &ChatTemplate) {
@@ -245,4 +246,24 @@ fn the_built_in_config_names_its_tokens_to_the_template() {
         &ChatOptions::default(),
     );
     assert_eq!(text.unwrap(), "<bos><turn|>");
+}
+
+proptest! {
+    /// Pieces of templates in any order: an error or a text, within the limits.
+    #[test]
+    fn no_template_panics(
+        pieces in prop::collection::vec(
+            prop::sample::select(vec![
+                "{{", "}}", "{%", "%}", "{%-", "-%}", "{#", "#}", "{% set x =", "{% set ns.x =", " ns = namespace(x=1)",
+                "{% for x in", "{% endfor %}", "{% if", "{% else %}", "{% endif %}", "{% macro m(x) %}", "{% endmacro %}",
+                "{% generation %}", "{% endgeneration %}", "{{ messages[0]", ".content", "['role']", " | trim", " | tojson",
+                " | dictsort", " | sort(attribute=0)", ".split('<')", ".strip(1)", ".get()", "[", "]", "(", ")", "{", "}",
+                "'", "\"", ",", "=", "x", "loop", "range(9)", "none", "1", "~", " is ", " in ", "é", "\n", "<|turn>",
+                ".rsplit('', 1)", ".index('z')", "[::-1]", "[1:0:0]", " | join", " | indent(99999999)", " * 999999999",
+            ]),
+            0..14,
+        )
+    ) {
+        let _ = try_evaluate(&pieces.concat());
+    }
 }

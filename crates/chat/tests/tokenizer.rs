@@ -153,6 +153,25 @@ fn merges_that_lead_to_a_control_token_are_an_error_not_a_token() {
 }
 
 #[test]
+fn tokens_that_the_configuration_names_are_control_tokens() {
+    let named = ["<|turn>", "<|video|>"]; // sot_token, and one of extra_special_tokens
+    let tokenizer = changed_tokenizer(|json| {
+        for token in json["added_tokens"].as_array_mut().unwrap() {
+            if named.contains(&token["content"].as_str().unwrap()) {
+                token["special"] = json!(false);
+            }
+        }
+    })
+    .unwrap();
+    for spelling in named {
+        let id = tokenizer.special_id(spelling).expect("a control token");
+        assert_eq!(tokenizer.encode(spelling, Specials::Parse).unwrap(), [id]);
+        assert!(!tokenizer.encode(spelling, Specials::AsText).unwrap().contains(&id));
+    }
+    assert_eq!(tokenizer.special_id("<|turn>"), Some(105));
+}
+
+#[test]
 fn bos_may_be_a_map_with_its_content() {
     let config = serde_json::from_value(json!({"bos_token": {"content": "<bos>"}})).unwrap();
     let tokenizer = Tokenizer::new(&model_file("tokenizer.json"), &config).unwrap();

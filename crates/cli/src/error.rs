@@ -36,7 +36,7 @@ macro_rules! told {
     )* };
 }
 
-told!(checkpoint::CheckpointError, model::ModelError, engine::EngineError, chat::Error, ::plan::BackendError);
+told!(checkpoint::CheckpointError, model::ModelError, engine::EngineError, chat::Error, ::plan::BackendError, ::synth::SynthError);
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {

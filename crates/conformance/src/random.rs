@@ -9,9 +9,6 @@ pub(crate) struct Random {
     drawn: u32,
 }
 
-/// No number of [`Random::normal`] is larger in magnitude, in deviations.
-pub(crate) const LARGEST_DEVIATION: f32 = 3.0;
-
 impl Random {
     pub fn new(seed: u64) -> Random {
         Random { seed, drawn: 0 }
@@ -32,7 +29,7 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Nearly normal, of deviation 1: the sum of three even numbers in [-1, 1).
+    /// Nearly normal, of deviation 1 and at most 3: the sum of three even numbers in [-1, 1).
     pub fn normal(&mut self) -> f32 {
         (0..3).map(|_| 2.0 * self.unit() - 1.0).sum()
     }

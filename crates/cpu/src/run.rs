@@ -288,13 +288,14 @@ impl Run<'_> {
             }
             for (weight, out) in products {
                 let matrix = &self.weights.matrices(*weight)[0];
-                if self.layout(matrix, is_exact) != *layout {
+                let outputs = member.share(matrix.rows(), LANES);
+                if self.layout(matrix, is_exact) != *layout || outputs.is_empty() {
                     continue;
                 }
                 let product = Product {
                     matrix,
                     rows: 0..rows,
-                    outputs: member.share(matrix.rows(), LANES),
+                    outputs,
                     out: OutputRows { start: self.start(*out), stride: matrix.rows() },
                 };
                 // SAFETY: each thread writes its own outputs; the input is finished.
@@ -477,15 +478,12 @@ impl Run<'_> {
             }
             for (expert, matrix) in stack.iter().enumerate() {
                 let rows = firsts[expert] as usize..firsts[expert + 1] as usize;
-                if rows.is_empty() {
+                let outputs = member.share(matrix.rows(), LANES);
+                if rows.is_empty() || outputs.is_empty() {
                     continue;
                 }
-                let product = Product {
-                    matrix,
-                    rows,
-                    outputs: member.share(matrix.rows(), LANES),
-                    out: OutputRows { start: out.start(), stride: matrix.rows() },
-                };
+                let product =
+                    Product { matrix, rows, outputs, out: OutputRows { start: out.start(), stride: matrix.rows() } };
                 // SAFETY: each thread writes its own outputs.
                 unsafe {
                     match layout {

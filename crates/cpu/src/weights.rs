@@ -22,7 +22,13 @@ pub(crate) struct Weights {
     pub checkpoint: Arc<Checkpoint>,
     pub specs: Vec<WeightSpec>,
     ready: Vec<Weight>,
+    /// Rows gathered so far.
+    gathered: AtomicUsize,
 }
+
+/// Rows after which the pages of tables that are only looked up are given back. The system maps far more
+/// around a row than the row: without this, long texts would bring whole tables into memory.
+const GATHERED_ROWS: usize = 64;
 
 impl Weights {
     /// Prepares `specs` on `threads` threads.
@@ -58,7 +64,7 @@ impl Weights {
         let mut finished = finished.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         finished.sort_by_key(|(index, _)| *index);
         let ready = finished.into_iter().map(|(_, weight)| weight).collect::<Result<_, _>>()?;
-        Ok(Weights { checkpoint: from.clone(), specs: specs.to_vec(), ready })
+        Ok(Weights { checkpoint: from.clone(), specs: specs.to_vec(), ready, gathered: AtomicUsize::new(0) })
     }
 
     /// A vector. Panics if the weight is none: a checked plan has no such use.
@@ -92,6 +98,18 @@ impl Weights {
         };
         let row = row + rows.map_or(0, |range| range.first);
         self.checkpoint.read_rows(source, out.len(), row..row + 1, out);
+        // Another thread that reads such a page meanwhile only has it mapped again.
+        if self.gathered.fetch_add(1, Ordering::Relaxed) % GATHERED_ROWS == GATHERED_ROWS - 1 {
+            self.give_back_gathered();
+        }
+    }
+
+    fn give_back_gathered(&self) {
+        for spec in self.specs.iter().filter(|spec| spec.usage.gathered && !spec.usage.multiplied) {
+            if let WeightSource::Matrix { source, .. } = &spec.source {
+                source.tensors().for_each(|tensor| self.checkpoint.release(tensor));
+            }
+        }
     }
 }
 

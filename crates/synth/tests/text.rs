@@ -111,7 +111,6 @@ fn an_answer_without_thinking_begins_with_an_empty_thought_in_models_without_per
         let template = String::from_utf8(template).unwrap();
         let mut environment = minijinja::Environment::new();
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.set_keep_trailing_newline(false);
         environment.add_template("chat", &template).unwrap();
         let context = json!({
             "messages": [{"role": "user", "content": "Hi"}],
@@ -119,7 +118,7 @@ fn an_answer_without_thinking_begins_with_an_empty_thought_in_models_without_per
             "add_generation_prompt": true,
             "enable_thinking": thinking,
         });
-        environment.get_template("chat").unwrap().render(context).unwrap()
+        environment.get_template("chat").unwrap().render(minijinja::Value::from_serialize(context)).unwrap()
     };
     let plain = "<bos><|turn>user\nHi<turn|>\n<|turn>model\n";
     assert_eq!(prompt(TinyKind::PerLayer, false), plain);

@@ -62,7 +62,6 @@ pub(super) struct Draft<'a> {
 pub(super) struct CaseDraft<'d, 'a> {
     draft: &'d mut Draft<'a>,
     pub build: PlanBuilder,
-    cache: CacheLayout,
     name: String,
     weights: usize,
     checks: Vec<Check>,
@@ -81,8 +80,7 @@ impl<'a> Draft<'a> {
 
     /// Begins a case.
     pub fn case(&mut self, name: String, cache: CacheLayout) -> CaseDraft<'_, 'a> {
-        let build = PlanBuilder::new(cache.clone());
-        CaseDraft { draft: self, build, cache, name, weights: 0, checks: vec![] }
+        CaseDraft { draft: self, build: PlanBuilder::new(cache), name, weights: 0, checks: vec![] }
     }
 }
 
@@ -98,10 +96,6 @@ pub(super) fn no_cache() -> CacheLayout {
 impl CaseDraft<'_, '_> {
     pub fn random(&mut self) -> &mut Random {
         self.draft.random
-    }
-
-    pub fn cache(&self) -> &CacheLayout {
-        &self.cache
     }
 
     fn weight_name(&mut self) -> String {

@@ -21,7 +21,7 @@ use crate::{Arithmetic, CheckError, Make, Quantity, TensorSet, tolerance};
 use draft::Draft;
 
 /// A plan around one operation, the steps it runs, and what the reference makes of them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Case {
     name: String,
     op: &'static str,
@@ -44,7 +44,7 @@ struct Check {
 }
 
 /// All cases of one seed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Suite {
     checkpoint: Arc<Checkpoint>,
     cases: Vec<Case>,
@@ -118,6 +118,12 @@ impl Suite {
     /// The cases.
     pub fn cases(&self) -> &[Case] {
         &self.cases
+    }
+
+    /// The cases of one operation alone.
+    pub fn of_op(&self, op: &str) -> Suite {
+        let cases = self.cases.iter().filter(|case| case.op == op).cloned().collect();
+        Suite { checkpoint: self.checkpoint.clone(), cases }
     }
 
     /// Runs every case on a backend of its own, fused and step by step. What the backend refuses is in the

@@ -71,7 +71,7 @@ fn tied(draft: &mut Draft) -> Result<(), CheckError> {
     case.check(x, Quantity::Decoded);
     let dense = case.matrix(shape, Format::Dense(DType::F16), MULTIPLIED, None);
     let nvfp4 = case.matrix(shape, Format::Quantized(checkpoint::QuantFormat::Nvfp4), MULTIPLIED, None);
-    let outs = [("tied", table), ("dense", dense), ("nvfp4", nvfp4)].map(|(role, weight)| {
+    let outs = [("linear", table), ("dense", dense), ("nvfp4", nvfp4)].map(|(role, weight)| {
         let out = case.build.linear(site(role), x, weight);
         let quantity = if role == "dense" { Quantity::DenseProduct } else { Quantity::QuantizedProduct };
         case.check_sized(out, quantity, 1.0);

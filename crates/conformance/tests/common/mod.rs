@@ -2,11 +2,13 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod inject;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
-use conformance::{Subject, TensorSet};
+use markbase_conformance::{Subject, TensorSet};
 use cpu::isa::Isa;
 use cpu::{Cpu, CpuOptions, Precision};
 use model::{Model, ModelError};

@@ -41,7 +41,7 @@ pub fn lane_max(mut lanes: [f32; LANES]) -> f32 {
 pub(crate) unsafe fn rms_norm(out: *mut f32, x: *const f32, weight: *const f32, len: usize, eps: f32) {
     let mut lanes = [0.0f32; LANES];
     for i in 0..len {
-        // SAFETY (here and below): the caller passes rows of `len` elements.
+        // SAFETY: the caller passes rows of `len` elements.
         let value = unsafe { *x.add(i) };
         lanes[i % LANES] = value.mul_add(value, lanes[i % LANES]);
     }
@@ -126,7 +126,8 @@ pub(crate) unsafe fn exp_sum(x: *const f32, max: f32, len: usize) -> f32 {
     let mut lanes = [0.0f32; LANES];
     for i in 0..len {
         // SAFETY: the caller passes a row of `len` elements.
-        lanes[i % LANES] += math::exp(unsafe { *x.add(i) } - max);
+        let value = unsafe { *x.add(i) };
+        lanes[i % LANES] += math::exp(value - max);
     }
     lane_sum(lanes)
 }
@@ -141,14 +142,7 @@ pub(crate) unsafe fn exp_row(out: *mut f32, x: *const f32, max: f32, factor: f32
 /// One f32 as f16 bits: nearest, ties to even, beyond ±65504 (infinities too) held at ±65504, NaN stays NaN.
 #[inline]
 pub fn f16_from_f32(x: f32) -> u16 {
-    let held = if x > F16_MAX {
-        F16_MAX
-    } else if x < -F16_MAX {
-        -F16_MAX
-    } else {
-        x
-    };
-    half::f16::from_f32_const(held).to_bits()
+    half::f16::from_f32_const(x.clamp(-F16_MAX, F16_MAX)).to_bits()
 }
 
 /// One f16 (its bits) as f32, exactly.

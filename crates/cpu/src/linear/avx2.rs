@@ -1,6 +1,12 @@
 //! AVX2 with FMA and F16C: two registers hold sixteen lanes. Without VNNI, products of bytes are added in pairs to 16
 //! bits, which saturate: only codes below 128 are multiplied so.
 
+// One reason for all blocks of the trait's functions: its contract is that the processor has the instructions and
+// that pointers hold what is read or written there.
+#![allow(clippy::undocumented_unsafe_blocks)]
+// Loops over registers say which one they mean.
+#![allow(clippy::needless_range_loop)]
+
 use std::arch::x86_64::*;
 
 use super::driver::Ops;
@@ -344,7 +350,6 @@ with_features! {
         simd::parameters::<Avx2<false>>(matrix, block, scales, biases);
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx2<false>>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx2<false>>(row);
-    fn prefetch(bytes: *const u8, len: usize) = simd::prefetch::<Avx2<false>>(bytes, len);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx2<false>>(lanes, out);
     fn tile_i8<const WIDE: bool, const R: usize, const P: usize>(tile: &TileI8) =
         simd::tile_i8::<Avx2<WIDE>, R, P>(tile);
@@ -358,8 +363,9 @@ pub(super) static OPS: Ops = Ops {
     spread,
     decode_row,
     sum_outputs,
-    prefetch,
-    code_offset: |packing| if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 },
+    code_offset: |packing| {
+        if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 }
+    },
     tiles_one_panel: &[tile_i8::<false, 1, 1>, tile_i8::<false, 2, 1>],
     tiles_two_panels: &[tile_i8::<false, 1, 2>, tile_i8::<false, 2, 2>],
     tiles_one_panel_wide: &[tile_i8::<true, 1, 1>, tile_i8::<true, 2, 1>],

@@ -1,5 +1,9 @@
 //! AVX-512 with VNNI: a register holds sixteen lanes.
 
+// One reason for all blocks of the trait's functions: its contract is that the processor has the instructions and
+// that pointers hold what is read or written there.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
 use std::arch::x86_64::*;
 
 use super::driver::{Ops, TileI8Fn};
@@ -203,7 +207,6 @@ with_features! {
         simd::parameters::<Avx512>(matrix, block, scales, biases);
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx512>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx512>(row);
-    fn prefetch(bytes: *const u8, len: usize) = simd::prefetch::<Avx512>(bytes, len);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx512>(lanes, out);
     fn tile_i8<const R, const P>(tile: &TileI8) = simd::tile_i8::<Avx512, R, P>(tile);
     fn tile_f32<const R, const N>(tile: &TileF32) = simd::tile_f32::<Avx512, R, N>(tile);
@@ -214,25 +217,79 @@ const TILES_ONE_PANEL: &[TileI8Fn] =
 const TILES_TWO_PANELS: &[TileI8Fn] =
     &[tile_i8::<1, 2>, tile_i8::<2, 2>, tile_i8::<3, 2>, tile_i8::<4, 2>, tile_i8::<5, 2>, tile_i8::<6, 2>];
 
-pub(super) static OPS: Ops = Ops {
-    quantize_row,
-    parameters,
-    fill_panel,
-    spread: super::avx2::spread,
-    decode_row,
-    sum_outputs,
-    prefetch,
-    code_offset: |packing| if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 },
-    tiles_one_panel: TILES_ONE_PANEL,
-    tiles_two_panels: TILES_TWO_PANELS,
-    tiles_one_panel_wide: TILES_ONE_PANEL,
-    tiles_two_panels_wide: TILES_TWO_PANELS,
-    tiles_f32: &[
-        (tile_f32::<1, 8>, 8),
-        (tile_f32::<2, 8>, 8),
-        (tile_f32::<3, 4>, 4),
-        (tile_f32::<4, 4>, 4),
-        (tile_f32::<5, 4>, 4),
-        (tile_f32::<6, 4>, 4),
-    ],
-};
+/// See [`Ops::spread`]; codes that may straddle bytes, for processors with byte permutations (VBMI).
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+unsafe fn spread_vbmi(packing: Packing, from: *const u8, count: usize, to: *mut u8) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match packing {
+            Packing::Affine(3) => spread_straddling::<3>(from, count, to),
+            Packing::Affine(5) => spread_straddling::<5>(from, count, to),
+            Packing::Affine(6) => spread_straddling::<6>(from, count, to),
+            _ => super::avx2::spread(packing, from, count, to),
+        }
+    }
+}
+
+/// Eight codes fill `BITS` bytes: those go to a lane of 64 bits, from which eight fields are taken.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+unsafe fn spread_straddling<const BITS: usize>(from: *const u8, count: usize, to: *mut u8) {
+    const fn pattern(bits: usize) -> [[u8; 64]; 2] {
+        let mut tables = [[0; 64]; 2];
+        let mut code = 0;
+        while code < 64 {
+            let (lane, place) = (code / 8, code % 8);
+            tables[0][code] = (lane * bits + if place < bits { place } else { 0 }) as u8;
+            tables[1][code] = (place * bits) as u8;
+            code += 1;
+        }
+        tables
+    }
+    let tables = const { pattern(BITS) };
+    // SAFETY: the caller's contract.
+    unsafe {
+        let bytes = _mm512_loadu_si512(tables[0].as_ptr().cast());
+        let shifts = _mm512_loadu_si512(tables[1].as_ptr().cast());
+        let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
+        for k in (0..count).step_by(64) {
+            let packed = _mm512_loadu_si512(from.add(k * BITS / 8).cast());
+            let lanes = _mm512_permutexvar_epi8(bytes, packed);
+            let codes = _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, lanes), mask);
+            _mm512_storeu_si512(to.add(k).cast(), codes);
+        }
+    }
+}
+
+const fn ops(spread: unsafe fn(Packing, *const u8, usize, *mut u8)) -> Ops {
+    Ops {
+        quantize_row,
+        parameters,
+        fill_panel,
+        spread,
+        decode_row,
+        sum_outputs,
+        code_offset: |packing| {
+            if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 }
+        },
+        tiles_one_panel: TILES_ONE_PANEL,
+        tiles_two_panels: TILES_TWO_PANELS,
+        tiles_one_panel_wide: TILES_ONE_PANEL,
+        tiles_two_panels_wide: TILES_TWO_PANELS,
+        tiles_f32: const {
+            &[
+                (tile_f32::<1, 8>, 8),
+                (tile_f32::<2, 8>, 8),
+                (tile_f32::<3, 4>, 4),
+                (tile_f32::<4, 4>, 4),
+                (tile_f32::<5, 4>, 4),
+                (tile_f32::<6, 4>, 4),
+            ]
+        },
+    }
+}
+
+/// For every processor with the instruction set.
+pub(super) static OPS: Ops = ops(super::avx2::spread);
+
+/// For those with VBMI.
+pub(super) static OPS_VBMI: Ops = ops(spread_vbmi);

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use super::matrix::{LANES, Matrix, Packing};
-use super::quantized_rows::{ActivationLayout, QuantizedPointers};
-use super::scratch::{Buffers, INPUTS_F32, INPUTS_I8, PARTIAL_STRIDE, ROWS_F32, ROWS_I8, Scratch};
+use super::quantized_rows::{ActivationLayout, PIECE, QuantizedPointers};
+use super::scratch::{BLOCKS_F32, Buffers, INPUTS_F32, PARTIAL_STRIDE, ROWS_F32, ROWS_I8, Scratch};
 use super::simd::{DecodeRow, FillPanel, PanelSource, TileBiases, TileF32, TileI8};
 use super::{InputRows, Product};
 
@@ -24,7 +24,6 @@ pub(super) struct Ops {
     pub spread: unsafe fn(Packing, from: *const u8, count: usize, to: *mut u8),
     pub decode_row: unsafe fn(&DecodeRow),
     pub sum_outputs: unsafe fn(*const f32, *mut f32),
-    pub prefetch: unsafe fn(*const u8, usize),
     /// What a panel's codes lack to the true ones.
     pub code_offset: fn(Packing) -> i32,
     /// Tiles of one panel, for 1, 2, ... rows.
@@ -38,6 +37,13 @@ pub(super) struct Ops {
     /// Tiles of the exact path, for 1, 2, ... rows.
     pub tiles_f32: &'static [TileF32Fn],
 }
+
+/// Processors fetch ahead within a row by themselves once they have seen some of it; rows up to this long end
+/// before that pays, and are asked for.
+const SHORT_ROW_BYTES: usize = 2048;
+
+/// Up to so many rows of the exact path are read anew for each block of outputs: the caches hold them.
+const FEW_ROWS: usize = 16;
 
 /// Bytes past a piece of a row that kernels may read.
 const OVERREAD_BYTES: usize = 64;
@@ -129,14 +135,15 @@ unsafe fn panels_i8(
         (_, true) => ops.tiles_two_panels_wide,
     };
     let bits = matrix.packing.bits();
-    for piece in pieces(0..groups, INPUTS_I8 / group_size) {
+    for piece in pieces(0..groups, PIECE / group_size) {
         let bytes = piece.start * group_size * bits / 8..piece.end * group_size * bits / 8;
         // While these blocks are unpacked the next ones are brought from memory, in the order in which they lie.
         let ahead = blocks.end * LANES * matrix.row_bytes + bytes.start * LANES * blocks.len();
+        let more = matrix.row_bytes <= SHORT_ROW_BYTES && product.outputs.end > blocks.end * LANES;
         for (panel, block) in blocks.clone().enumerate() {
             let ahead = matrix.weight_bytes().as_ptr().wrapping_add(ahead + panel * LANES * bytes.len());
-            // SAFETY: the buffers hold INPUTS_I8 inputs of sixteen rows.
-            unsafe { fill(ops, matrix, block, bytes.clone(), panel, ahead, buffers) };
+            // SAFETY: the buffers hold PIECE inputs of sixteen rows.
+            unsafe { fill(ops, matrix, block, bytes.clone(), panel, more.then_some(ahead), buffers) };
         }
         for tile_rows in pieces(rows.clone(), tiles.len()) {
             let groups_at = tile_rows.start * x.group_stride;
@@ -144,14 +151,14 @@ unsafe fn panels_i8(
             unsafe {
                 let tile = TileI8 {
                     panels: buffers.panels,
-                    panel_stride: INPUTS_I8 * LANES,
+                    panel_stride: PIECE * LANES,
                     groups: piece.len(),
                     steps: group_size / 4,
                     code_offset: (ops.code_offset)(matrix.packing),
                     scales: buffers.scales.add(piece.start * LANES),
                     parameter_stride,
-                    values: x.values.add(tile_rows.start * x.value_stride + piece.start * group_size),
-                    value_stride: x.value_stride,
+                    values: x.values.add(x.value_at(tile_rows.start, piece.start * group_size)),
+                    value_stride: PIECE,
                     activation_scales: x.scales.add(groups_at + piece.start),
                     sums: x.sums.add(groups_at + piece.start),
                     group_stride: x.group_stride,
@@ -187,11 +194,11 @@ unsafe fn fill(
     block: usize,
     bytes: Range<usize>,
     panel: usize,
-    ahead: *const u8,
+    ahead: Option<*const u8>,
     buffers: &Buffers,
 ) {
     let layout = ActivationLayout::new(matrix.group_size(), matrix.packing.planes());
-    // SAFETY: the buffers hold INPUTS_I8 inputs of sixteen rows.
+    // SAFETY: the buffers hold PIECE inputs of sixteen rows.
     unsafe {
         let (mut rows, mut stride) = block_rows(matrix, block, bytes.clone(), buffers.staging);
         let mut row_bytes = bytes.len();
@@ -202,7 +209,7 @@ unsafe fn fill(
             Packing::Fp4 => PanelSource::Fp4,
             packing => {
                 row_bytes = bytes.len() * 8 / packing.bits();
-                let spread_stride = INPUTS_I8 + OVERREAD_BYTES;
+                let spread_stride = PIECE + OVERREAD_BYTES;
                 for row in 0..LANES {
                     (ops.spread)(packing, rows.add(row * stride), row_bytes, buffers.codes.add(row * spread_stride));
                 }
@@ -210,8 +217,13 @@ unsafe fn fill(
                 PanelSource::Spread
             }
         };
-        let ahead_step = if source == PanelSource::Spread { 4 * matrix.packing.bits() * LANES } else { 32 * LANES };
-        let panel = buffers.panels.add(panel * INPUTS_I8 * LANES);
+        let ahead_step = match (ahead, source) {
+            (None, _) => 0,
+            (_, PanelSource::Spread) => 4 * matrix.packing.bits() * LANES,
+            _ => 32 * LANES,
+        };
+        let ahead = ahead.unwrap_or(std::ptr::null());
+        let panel = buffers.panels.add(panel * PIECE * LANES);
         let span = layout.span();
         (ops.fill_panel)(&FillPanel { source, rows, stride, bytes: row_bytes, span, panel, ahead, ahead_step });
     }
@@ -222,27 +234,40 @@ unsafe fn fill(
 /// # Safety
 /// As [`Kernels::linear_f32`](super::Kernels::linear_f32); the processor has the instruction set of `ops`.
 pub(super) unsafe fn linear_f32(ops: &Ops, product: &Product, x: InputRows, scratch: &mut Scratch) {
-    let buffers = scratch.buffers(product.matrix);
-    for block in product.outputs.start / LANES..product.outputs.end.div_ceil(LANES) {
-        // SAFETY: the buffers were sized for the matrix's groups.
-        unsafe { (ops.parameters)(product.matrix, block, buffers.scales, buffers.biases) };
+    let matrix = product.matrix;
+    let buffers = scratch.buffers(matrix);
+    let blocks_at_once = if product.rows.len() > FEW_ROWS { BLOCKS_F32 } else { 1 };
+    for blocks in pieces(product.outputs.start / LANES..product.outputs.end.div_ceil(LANES), blocks_at_once) {
+        for (place, block) in blocks.clone().enumerate() {
+            let at = place * matrix.groups() * LANES;
+            // SAFETY: the buffers were sized for the matrix's groups.
+            unsafe { (ops.parameters)(matrix, block, buffers.scales.add(at), buffers.biases.add(at)) };
+        }
         for rows in pieces(product.rows.clone(), ROWS_F32) {
             // SAFETY: as above.
-            unsafe { block_f32(ops, product, rows, block, x, &buffers) };
+            unsafe { blocks_f32(ops, product, rows, blocks.clone(), x, &buffers) };
         }
     }
 }
 
-/// Some rows times one block of outputs.
-unsafe fn block_f32(ops: &Ops, product: &Product, rows: Range<usize>, block: usize, x: InputRows, buffers: &Buffers) {
+/// Some rows times some blocks of outputs.
+unsafe fn blocks_f32(
+    ops: &Ops,
+    product: &Product,
+    rows: Range<usize>,
+    blocks: Range<usize>,
+    x: InputRows,
+    buffers: &Buffers,
+) {
     let columns = product.matrix.columns();
     let whole_columns = columns / 16 * 16;
+    // Lane sums of a row of a block.
+    let lanes = |place: usize, row: usize| buffers.lanes.wrapping_add((place * ROWS_F32 + row) * LANES * 16);
     for inputs in pieces(0..whole_columns, INPUTS_F32).chain(pieces(whole_columns..columns, 16)) {
-        // SAFETY: the buffers hold INPUTS_F32 inputs of sixteen rows and 16 inputs of ROWS_F32 rows.
+        // SAFETY: the buffers hold INPUTS_F32 inputs of the blocks' outputs and 16 inputs of ROWS_F32 rows.
         unsafe {
-            let (weights, weight_stride) = decoded(ops, product.matrix, block, inputs.clone(), buffers);
             let (mut from, mut stride) = (x.start.add(rows.start * x.stride + inputs.start), x.stride);
-            if inputs.len() % 16 != 0 {
+            if !inputs.len().is_multiple_of(16) {
                 // A weight of +0 times -0 added to any sum leaves it as it is.
                 for row in 0..rows.len() {
                     for index in 0..16 {
@@ -252,30 +277,35 @@ unsafe fn block_f32(ops: &Ops, product: &Product, rows: Range<usize>, block: usi
                 }
                 (from, stride) = (buffers.input_tail, 16);
             }
-            for tile_rows in pieces(0..rows.len(), ops.tiles_f32.len()) {
-                let (run, outputs) = ops.tiles_f32[tile_rows.len() - 1];
-                for output in (0..LANES).step_by(outputs) {
-                    run(&TileF32 {
-                        weights: weights.add(output * weight_stride),
-                        weight_stride,
-                        x: from.add(tile_rows.start * stride),
-                        x_stride: stride,
-                        inputs: inputs.len().next_multiple_of(16),
-                        lanes: buffers.lanes.add((tile_rows.start * LANES + output) * 16),
-                        first: inputs.start == 0,
-                    });
+            for (place, block) in blocks.clone().enumerate() {
+                let (weights, weight_stride) = decoded(ops, product.matrix, block, place, inputs.clone(), buffers);
+                for tile_rows in pieces(0..rows.len(), ops.tiles_f32.len()) {
+                    let (run, outputs) = ops.tiles_f32[tile_rows.len() - 1];
+                    for output in (0..LANES).step_by(outputs) {
+                        run(&TileF32 {
+                            weights: weights.add(output * weight_stride),
+                            weight_stride,
+                            x: from.add(tile_rows.start * stride),
+                            x_stride: stride,
+                            inputs: inputs.len().next_multiple_of(16),
+                            lanes: lanes(place, tile_rows.start).add(output * 16),
+                            first: inputs.start == 0,
+                        });
+                    }
                 }
             }
         }
     }
-    let outputs = block * LANES..((block + 1) * LANES).min(product.outputs.end);
-    let mut sums = [0f32; LANES];
-    for row in rows.clone() {
-        // SAFETY: the lanes written above; the product's output rows.
-        unsafe {
-            (ops.sum_outputs)(buffers.lanes.add((row - rows.start) * LANES * 16), sums.as_mut_ptr());
-            let to = product.out.start.add(row * product.out.stride + outputs.start);
-            to.copy_from_nonoverlapping(sums.as_ptr(), outputs.len());
+    for (place, block) in blocks.enumerate() {
+        let outputs = block * LANES..((block + 1) * LANES).min(product.outputs.end);
+        let mut sums = [0f32; LANES];
+        for row in rows.clone() {
+            // SAFETY: the lanes written above; the product's output rows.
+            unsafe {
+                (ops.sum_outputs)(lanes(place, row - rows.start), sums.as_mut_ptr());
+                let to = product.out.start.add(row * product.out.stride + outputs.start);
+                to.copy_from_nonoverlapping(sums.as_ptr(), outputs.len());
+            }
         }
     }
 }
@@ -285,6 +315,7 @@ unsafe fn decoded(
     ops: &Ops,
     matrix: &Matrix,
     block: usize,
+    place: usize,
     inputs: Range<usize>,
     buffers: &Buffers,
 ) -> (*const u8, usize) {
@@ -292,7 +323,7 @@ unsafe fn decoded(
     let bytes = inputs.start * packing.bits() / 8..inputs.end * packing.bits() / 8;
     // SAFETY: the buffers hold INPUTS_F32 inputs of sixteen rows.
     unsafe {
-        let ragged = inputs.len() % 16 != 0;
+        let ragged = !inputs.len().is_multiple_of(16);
         let (rows, stride) = if ragged {
             staged_rows(matrix, block, bytes, buffers.staging)
         } else {
@@ -301,13 +332,12 @@ unsafe fn decoded(
         if packing == Packing::F32 {
             return (rows, stride);
         }
-        let parameters_at = inputs.start / group_size * LANES;
-        let parameters_at = if matrix.groups() == 0 { 0 } else { parameters_at };
+        let groups = matrix.groups();
+        let first_group = if groups == 0 { 0 } else { inputs.start / group_size };
+        let parameters_at = (place * groups + first_group) * LANES;
+        let weights = buffers.weights.add(place * LANES * INPUTS_F32);
         let spread = matches!(packing, Packing::Affine(2..=6) | Packing::Fp4);
-        let piece_bytes = inputs.len() * packing.bits() / 8;
-        let ahead = (block + 1) * LANES * matrix.row_bytes + inputs.start * packing.bits() / 8 * LANES;
         for row in 0..LANES {
-            (ops.prefetch)(matrix.weight_bytes().as_ptr().wrapping_add(ahead + row * piece_bytes), piece_bytes);
             let mut from = rows.add(row * stride);
             if spread {
                 (ops.spread)(packing, from, inputs.len(), buffers.codes);
@@ -320,9 +350,9 @@ unsafe fn decoded(
                 group_size,
                 scales: buffers.scales.add(parameters_at + row),
                 biases: buffers.biases.add(parameters_at + row),
-                to: buffers.weights.add(row * INPUTS_F32),
+                to: weights.add(row * INPUTS_F32),
             });
         }
-        (buffers.weights.cast(), 4 * INPUTS_F32)
+        (weights.cast(), 4 * INPUTS_F32)
     }
 }

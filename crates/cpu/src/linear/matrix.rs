@@ -120,7 +120,9 @@ impl fmt::Display for MatrixError {
             MatrixError::Groups { columns, group_size } => {
                 write!(f, "{columns} columns do not fill groups of {group_size}")
             }
-            MatrixError::Type { tensor, found } => write!(f, "{tensor}: no kernel reads elements of type {found}"),
+            MatrixError::Type { tensor, found } => {
+                write!(f, "{tensor}: no kernel reads elements of type {found}")
+            }
             MatrixError::Unsupported { bits, group_size } => {
                 write!(f, "no kernel for {bits}-bit affine weights in groups of {group_size}")
             }
@@ -202,7 +204,9 @@ impl Matrix {
             DType::F32 => Packing::F32,
             DType::F16 => Packing::F16,
             DType::BF16 => Packing::Bf16,
-            found => return Err(MatrixError::Type { tensor: "weight", found }),
+            found => {
+                return Err(MatrixError::Type { tensor: "weight", found });
+            }
         };
         Matrix::new(packing, 1, [rows, columns], weight, ParameterBlocks::None)
     }
@@ -219,7 +223,9 @@ impl Matrix {
             QuantFormat::Affine { bits: bits @ (2 | 3 | 4 | 5 | 6 | 8), group_size: group_size @ (32 | 64 | 128) } => {
                 (Packing::Affine(bits), group_size)
             }
-            QuantFormat::Affine { bits, group_size } => return Err(MatrixError::Unsupported { bits, group_size }),
+            QuantFormat::Affine { bits, group_size } => {
+                return Err(MatrixError::Unsupported { bits, group_size });
+            }
             QuantFormat::Mxfp4 => (Packing::Fp4, 32),
             QuantFormat::Mxfp8 => (Packing::Fp8, 32),
             QuantFormat::Nvfp4 => (Packing::Fp4, 16),
@@ -233,7 +239,9 @@ impl Matrix {
         }
         let groups = columns / group_size as usize;
         for (tensor, parameters) in [("scales", Some(scales)), ("biases", biases)] {
-            let Some(parameters) = parameters else { continue };
+            let Some(parameters) = parameters else {
+                continue;
+            };
             let fits = match parameters.dtype {
                 DType::F32 | DType::F16 | DType::BF16 => affine && parameters.dtype == scales.dtype,
                 DType::U8 => !affine,

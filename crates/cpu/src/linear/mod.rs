@@ -110,18 +110,31 @@ impl Kernels {
     /// Panics if this processor does not run `isa`.
     pub fn for_isa(isa: Isa) -> Kernels {
         assert!(Isa::supported().contains(&isa), "kernels are made for sets that the processor runs, not {isa}");
-        let ops = match isa {
+        let variants = Kernels::variants(isa);
+        variants[variants.len() - 1]
+    }
+
+    /// All variants of a set that this processor runs, slowest first: some have instructions beyond the set's for
+    /// single functions.
+    fn variants(isa: Isa) -> Vec<Kernels> {
+        let tables: Vec<Option<&'static Ops>> = match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => Some(&avx512::OPS),
+            Isa::Avx512 if is_x86_feature_detected!("avx512vbmi") => {
+                vec![Some(&avx512::OPS), Some(&avx512::OPS_VBMI)]
+            }
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Some(&avx2::OPS),
+            Isa::Avx512 => vec![Some(&avx512::OPS)],
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => vec![Some(&avx2::OPS)],
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon if std::arch::is_aarch64_feature_detected!("dotprod") => Some(&neon::OPS_DOT),
+            Isa::Neon if std::arch::is_aarch64_feature_detected!("dotprod") => {
+                vec![Some(&neon::OPS), Some(&neon::OPS_DOT)]
+            }
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon => Some(&neon::OPS),
-            _ => None,
+            Isa::Neon => vec![Some(&neon::OPS)],
+            _ => vec![None],
         };
-        Kernels { isa, ops }
+        tables.into_iter().map(|ops| Kernels { isa, ops }).collect()
     }
 
     /// The instruction set.

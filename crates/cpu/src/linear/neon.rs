@@ -1,6 +1,12 @@
 //! NEON: four registers hold sixteen lanes. Codes are multiplied as signed bytes, by dot-product instructions where the
 //! processor has them; codes of 8 bits are shifted down by 128 for it.
 
+// One reason for all blocks of the trait's functions: its contract is that the processor has the instructions and
+// that pointers hold what is read or written there.
+#![allow(clippy::undocumented_unsafe_blocks)]
+// Loops over registers say which one they mean.
+#![allow(clippy::needless_range_loop)]
+
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -194,9 +200,8 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             let mut out = [[vdupq_n_u8(0); 4]; 8];
             for half in 0..2 {
                 for quarter in 0..4 {
-                    let r: [uint32x4_t; 4] = each(|row| {
-                        vreinterpretq_u32_u8(vld1q_u8(rows.add((4 * quarter + row) * stride + 16 * half)))
-                    });
+                    let r: [uint32x4_t; 4] =
+                        each(|row| vreinterpretq_u32_u8(vld1q_u8(rows.add((4 * quarter + row) * stride + 16 * half))));
                     let (a, b) = (vtrn1q_u32(r[0], r[1]), vtrn2q_u32(r[0], r[1]));
                     let (c, d) = (vtrn1q_u32(r[2], r[3]), vtrn2q_u32(r[2], r[3]));
                     let [a, b, c, d] = [a, b, c, d].map(|pair| vreinterpretq_u64_u32(pair));
@@ -346,7 +351,6 @@ with_features! {
         simd::parameters::<Neon<false>>(matrix, block, scales, biases);
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Neon<false>>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Neon<false>>(row);
-    fn prefetch(bytes: *const u8, len: usize) = simd::prefetch::<Neon<false>>(bytes, len);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Neon<false>>(lanes, out);
     fn tile_i8<const DOT: bool, const R: usize, const P: usize>(tile: &TileI8) =
         simd::tile_i8::<Neon<DOT>, R, P>(tile);
@@ -361,8 +365,9 @@ const fn ops<const DOT: bool>() -> Ops {
         spread,
         decode_row,
         sum_outputs,
-        prefetch,
-        code_offset: |packing| if packing == Packing::Affine(8) { i32::from(WIDE_OFFSET) } else { 0 },
+        code_offset: |packing| {
+            if packing == Packing::Affine(8) { i32::from(WIDE_OFFSET) } else { 0 }
+        },
         tiles_one_panel: const { &[tile_i8::<DOT, 1, 1>, tile_i8::<DOT, 2, 1>] },
         tiles_two_panels: const { &[tile_i8::<DOT, 1, 2>, tile_i8::<DOT, 2, 2>] },
         tiles_one_panel_wide: const { &[tile_i8::<DOT, 1, 1>, tile_i8::<DOT, 2, 1>] },

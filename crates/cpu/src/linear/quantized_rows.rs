@@ -68,6 +68,10 @@ pub struct QuantizedRows {
 // SAFETY: the cells are written and read through unsafe functions whose contract keeps writers of a row alone.
 unsafe impl Sync for QuantizedRows {}
 
+/// Rows are kept in pieces of this many activations, `[pieces][rows][PIECE]`: a tile of some rows and one piece is
+/// then one run of memory.
+pub(super) const PIECE: usize = 512;
+
 /// Groups are at least this long.
 const SMALLEST_GROUP: usize = 16;
 
@@ -78,7 +82,7 @@ fn cells<T: Copy + Default>(len: usize) -> Box<[std::cell::UnsafeCell<T>]> {
 impl QuantizedRows {
     /// Room for `rows` rows of up to `columns` activations in any layout.
     pub fn new(rows: usize, columns: usize) -> QuantizedRows {
-        let columns = columns.next_multiple_of(64);
+        let columns = columns.next_multiple_of(PIECE);
         let groups = columns / SMALLEST_GROUP;
         QuantizedRows {
             values: cells(rows * columns),
@@ -127,22 +131,29 @@ impl QuantizedRows {
             scales: self.scales.as_ptr() as *mut f32,
             scaled_sums: self.scaled_sums.as_ptr() as *mut f32,
             sums: self.sums.as_ptr() as *mut i32,
-            value_stride: self.columns,
+            piece_stride: self.rows * PIECE,
             group_stride: self.columns / SMALLEST_GROUP,
         }
     }
 }
 
-/// The arrays of [`QuantizedRows`]: row `r` has its values from `r * value_stride` and its groups from
-/// `r * group_stride`.
+/// The arrays of [`QuantizedRows`]: row `r` has its groups from `r * group_stride`.
 #[derive(Clone, Copy)]
 pub(super) struct QuantizedPointers {
     pub values: *mut i8,
     pub scales: *mut f32,
     pub scaled_sums: *mut f32,
     pub sums: *mut i32,
-    pub value_stride: usize,
+    pub piece_stride: usize,
     pub group_stride: usize,
+}
+
+impl QuantizedPointers {
+    /// Where a group's values, or a whole piece's, begin.
+    #[inline(always)]
+    pub fn value_at(&self, row: usize, column: usize) -> usize {
+        column / PIECE * self.piece_stride + row * PIECE + column % PIECE
+    }
 }
 
 /// How one group is quantized, from the bits of its largest magnitude.

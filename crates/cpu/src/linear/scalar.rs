@@ -21,7 +21,7 @@ pub(super) unsafe fn quantize_row(
     let x = unsafe { std::slice::from_raw_parts(x, columns) };
     for (group, x) in x.chunks_exact(layout.group_size()).enumerate() {
         let max = x.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().unwrap_or(0);
-        let first = row * out.value_stride + group * layout.group_size();
+        let first = out.value_at(row, group * layout.group_size());
         let mut sum = 0;
         let scale = match GroupScale::new(max) {
             GroupScale::Zero(scale) => {
@@ -65,7 +65,7 @@ pub(super) unsafe fn linear_i8(product: &Product, layout: ActivationLayout, x: Q
             for group in 0..matrix.groups() {
                 let mut isum = 0i32;
                 for index in 0..group_size {
-                    let at = row * x.value_stride + group * group_size + layout.place(index);
+                    let at = x.value_at(row, group * group_size) + layout.place(index);
                     // SAFETY: quantized values of this row.
                     let value = unsafe { *x.values.add(at) };
                     isum += integer(matrix, output, group * group_size + index) * i32::from(value);

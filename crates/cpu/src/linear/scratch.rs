@@ -1,15 +1,16 @@
 //! Memory that one thread needs during a product, made at load so that a product allocates nothing.
 
 use super::matrix::{LANES, Matrix};
+use super::quantized_rows::PIECE;
 
-/// Inputs of a panel of codes: two panels fit a first-level cache of 32 KiB with room for activations.
-pub(super) const INPUTS_I8: usize = 512;
 /// Rows that share one filling of panels.
 pub(super) const ROWS_I8: usize = 512;
 /// Inputs of a block of decoded weights.
-pub(super) const INPUTS_F32: usize = 512;
-/// Rows that share one decoding of weights; their lane sums fit a second-level cache.
-pub(super) const ROWS_F32: usize = 128;
+pub(super) const INPUTS_F32: usize = 256;
+/// Rows that share one decoding of weights.
+pub(super) const ROWS_F32: usize = 64;
+/// Blocks of outputs that share one reading of many rows. With ROWS_F32 rows their lane sums fit a second-level cache.
+pub(super) const BLOCKS_F32: usize = 4;
 /// Outputs of a row in [`Buffers::partial`].
 pub(super) const PARTIAL_STRIDE: usize = 2 * LANES;
 
@@ -40,21 +41,21 @@ pub struct Scratch {
 
 /// Where the parts of a [`Scratch`] lie.
 pub(super) struct Buffers {
-    /// Scales of two blocks of outputs, `[2][groups][16]`.
+    /// Scales of some blocks of outputs, `[BLOCKS_F32][groups][16]`.
     pub scales: *mut f32,
     /// Biases, likewise.
     pub biases: *mut f32,
-    /// Two panels of INPUTS_I8 inputs.
+    /// Two panels of one piece; they fit a first-level cache of 32 KiB with room for activations.
     pub panels: *mut u8,
     /// Sixteen rows of packed bytes of INPUTS_F32 inputs.
     pub staging: *mut u8,
-    /// Sixteen rows of INPUTS_I8 codes.
+    /// Sixteen rows of one piece's codes.
     pub codes: *mut u8,
     /// `[ROWS_I8][32]`.
     pub partial: *mut f32,
-    /// `[16][INPUTS_F32]`.
+    /// `[BLOCKS_F32][16][INPUTS_F32]`.
     pub weights: *mut f32,
-    /// `[ROWS_F32][16 outputs][16 lanes]`.
+    /// `[BLOCKS_F32][ROWS_F32][16 outputs][16 lanes]`.
     pub lanes: *mut f32,
     /// `[ROWS_F32][16]`.
     pub input_tail: *mut f32,
@@ -64,24 +65,24 @@ impl Scratch {
     /// Room for a product with any of `matrices`.
     pub fn for_matrices<'a>(matrices: impl IntoIterator<Item = &'a Matrix>) -> Scratch {
         let groups = matrices.into_iter().map(Matrix::groups).max().unwrap_or(0);
-        let parameter_len = 2 * groups * LANES;
+        let parameter_len = BLOCKS_F32 * groups * LANES;
         Scratch {
             parameters: lines(4 * 2 * parameter_len + SLACK_BYTES),
             parameter_len,
             // A group of fewer bytes than a kernel's unit fills up to three more units of codes.
-            panels: lines(2 * INPUTS_I8 * LANES + 64 * SLACK_BYTES),
+            panels: lines(2 * PIECE * LANES + 64 * SLACK_BYTES),
             staging: lines(LANES * (4 * INPUTS_F32 + SLACK_BYTES)),
-            codes: lines(LANES * (INPUTS_I8 + SLACK_BYTES)),
+            codes: lines(LANES * (PIECE + SLACK_BYTES)),
             partial: lines(4 * ROWS_I8 * PARTIAL_STRIDE),
-            weights: lines(4 * LANES * INPUTS_F32),
-            lanes: lines(4 * ROWS_F32 * LANES * 16),
+            weights: lines(4 * BLOCKS_F32 * LANES * INPUTS_F32),
+            lanes: lines(4 * BLOCKS_F32 * ROWS_F32 * LANES * 16),
             input_tail: lines(4 * ROWS_F32 * 16),
         }
     }
 
     /// Panics if the matrix has more groups than those that this was made for.
     pub(super) fn buffers(&mut self, matrix: &Matrix) -> Buffers {
-        assert!(2 * matrix.groups() * LANES <= self.parameter_len, "scratch was made for this matrix");
+        assert!(BLOCKS_F32 * matrix.groups() * LANES <= self.parameter_len, "scratch was made for this matrix");
         let scales: *mut f32 = self.parameters.as_mut_ptr().cast();
         Buffers {
             scales,

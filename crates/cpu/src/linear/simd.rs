@@ -1,6 +1,9 @@
 //! What a register of sixteen lanes does, and the register-tiled loops over it that every vector instruction set
 //! shares. The bodies are inlined into functions that enable the instruction set's features.
 
+// Loops over the rows and panels of a tile say which register they mean.
+#![allow(clippy::needless_range_loop)]
+
 use super::matrix::{Matrix, Packing, ParameterBlocks};
 use super::quantized_rows::{ActivationLayout, GroupScale, QuantizedPointers};
 
@@ -288,7 +291,7 @@ pub(super) unsafe fn quantize_row<S: Simd>(
             for k in (0..group_size).step_by(16) {
                 max = S::max_magnitude(S::load(x.add(k)), max);
             }
-            let to = out.values.add(row * out.value_stride + group * group_size);
+            let to = out.values.add(out.value_at(row, group * group_size));
             let mut sum = 0;
             let scale = match GroupScale::new(S::max_lane(max)) {
                 GroupScale::Zero(scale) => {

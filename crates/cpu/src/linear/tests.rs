@@ -1,5 +1,8 @@
 //! Every instruction set against the scalar twin, bit for bit, and the twin against products in f64.
 
+// Lists of pieces of outputs, of which there may be one.
+#![allow(clippy::single_range_in_vec_init)]
+
 use std::ops::Range;
 
 use checkpoint::{DType, QuantFormat};
@@ -130,8 +133,14 @@ enum Path {
 }
 
 /// `rows` and `outputs` of the product, `[all rows][outputs of the matrix]`, NaN where nothing was written.
-fn product(isa: Isa, path: Path, matrix: &Matrix, x: &[f32], rows: Range<usize>, outputs: &[Range<usize>]) -> Vec<f32> {
-    let kernels = Kernels::for_isa(isa);
+fn product(
+    kernels: Kernels,
+    path: Path,
+    matrix: &Matrix,
+    x: &[f32],
+    rows: Range<usize>,
+    outputs: &[Range<usize>],
+) -> Vec<f32> {
     let columns = matrix.columns();
     let mut out = vec![f32::NAN; x.len() / columns * matrix.rows()];
     let mut scratch = Scratch::for_matrices([matrix]);
@@ -154,6 +163,15 @@ fn product(isa: Isa, path: Path, matrix: &Matrix, x: &[f32], rows: Range<usize>,
         }
     }
     out
+}
+
+fn scalar() -> Kernels {
+    Kernels::for_isa(Isa::Scalar)
+}
+
+/// Every variant of every instruction set that this processor runs.
+fn all_kernels() -> Vec<Kernels> {
+    Isa::supported().into_iter().flat_map(Kernels::variants).collect()
 }
 
 fn paths(matrix: &Matrix) -> Vec<Path> {
@@ -182,11 +200,12 @@ fn every_instruction_set_gives_the_bits_of_the_scalar_twin() {
             let matrix = format.matrix(outputs, columns, columns as u64);
             let x = activations(all_rows, columns, 7);
             for path in paths(&matrix) {
-                let want = product(Isa::Scalar, path, &matrix, &x, 0..all_rows, &[0..outputs]);
+                let want = product(scalar(), path, &matrix, &x, 0..all_rows, &[0..outputs]);
                 assert!(want.iter().all(|value| value.is_finite()), "{format:?} makes numbers");
-                for isa in Isa::supported() {
+                for kernels in all_kernels() {
+                    let isa = kernels.isa();
                     for rows in ROWS {
-                        let got = product(isa, path, &matrix, &x, 0..rows, &[0..outputs]);
+                        let got = product(kernels, path, &matrix, &x, 0..rows, &[0..outputs]);
                         let what = (isa, format, path, columns, outputs, rows);
                         assert_same(&got[..rows * outputs], &want[..rows * outputs], &what);
                         assert!(
@@ -208,9 +227,10 @@ fn every_number_of_outputs_gives_the_bits_of_the_scalar_twin() {
             let matrix = format.matrix(outputs, columns, outputs as u64);
             let x = activations(4, columns, 9);
             for path in paths(&matrix) {
-                let want = product(Isa::Scalar, path, &matrix, &x, 0..4, &[0..outputs]);
-                for isa in Isa::supported() {
-                    let got = product(isa, path, &matrix, &x, 0..4, &[0..outputs]);
+                let want = product(scalar(), path, &matrix, &x, 0..4, &[0..outputs]);
+                for kernels in all_kernels() {
+                    let isa = kernels.isa();
+                    let got = product(kernels, path, &matrix, &x, 0..4, &[0..outputs]);
                     assert_same(&got, &want, &(isa, format, path, outputs));
                 }
             }
@@ -226,11 +246,12 @@ fn outputs_in_pieces_and_rows_alone_equal_the_whole() {
         let matrix = format.matrix(outputs, columns, 3);
         let x = activations(rows, columns, 11);
         for path in paths(&matrix) {
-            for isa in Isa::supported() {
-                let whole = product(isa, path, &matrix, &x, 0..rows, &[0..outputs]);
-                let pieces = product(isa, path, &matrix, &x, 0..rows, &[48..72, 0..16, 16..48]);
+            for kernels in all_kernels() {
+                let isa = kernels.isa();
+                let whole = product(kernels, path, &matrix, &x, 0..rows, &[0..outputs]);
+                let pieces = product(kernels, path, &matrix, &x, 0..rows, &[48..72, 0..16, 16..48]);
                 assert_same(&pieces, &whole, &(isa, format, path, "pieces"));
-                let alone = product(isa, path, &matrix, &x, 6..7, &[0..outputs]);
+                let alone = product(kernels, path, &matrix, &x, 6..7, &[0..outputs]);
                 assert_same(&alone[6 * outputs..7 * outputs], &whole[6 * outputs..7 * outputs], &(isa, format, path));
                 let beside = alone[..6 * outputs].iter().chain(&alone[7 * outputs..]);
                 assert!(beside.clone().all(|value| value.is_nan()), "{isa} {format:?} {path:?} writes its row alone");
@@ -249,9 +270,10 @@ fn more_rows_than_one_block_give_the_same_bits() {
         let matrix = format.matrix(40, 64, 5);
         let x = activations(rows, 64, 13);
         for path in paths(&matrix) {
-            let want = product(Isa::Scalar, path, &matrix, &x, 0..rows, &[0..40]);
-            for isa in Isa::supported() {
-                let got = product(isa, path, &matrix, &x, 0..rows, &[0..40]);
+            let want = product(scalar(), path, &matrix, &x, 0..rows, &[0..40]);
+            for kernels in all_kernels() {
+                let isa = kernels.isa();
+                let got = product(kernels, path, &matrix, &x, 0..rows, &[0..40]);
                 assert_same(&got, &want, &(isa, format, path));
             }
         }
@@ -272,7 +294,7 @@ fn the_scalar_twin_agrees_with_products_in_f64() {
             let matrix = format.matrix(17, columns, 21);
             let x = Noise(4).values(2 * columns);
             for path in paths(&matrix) {
-                let got = product(Isa::Scalar, path, &matrix, &x, 0..2, &[0..17]);
+                let got = product(scalar(), path, &matrix, &x, 0..2, &[0..17]);
                 for (index, got) in got.iter().enumerate() {
                     let (row, output) = (index / 17, index % 17);
                     let x = &x[row * columns..][..columns];
@@ -339,9 +361,10 @@ fn all_bytes_of_e4m3_and_e8m0_are_read_alike() {
     let mut x = vec![0.0; 32];
     x[0] = 1.0;
     for matrix in [elements, powers] {
-        let want = product(Isa::Scalar, Path::F32, &matrix, &x, 0..1, &[0..rows]);
-        for isa in Isa::supported() {
-            let got = product(isa, Path::F32, &matrix, &x, 0..1, &[0..rows]);
+        let want = product(scalar(), Path::F32, &matrix, &x, 0..1, &[0..rows]);
+        for kernels in all_kernels() {
+            let isa = kernels.isa();
+            let got = product(kernels, Path::F32, &matrix, &x, 0..1, &[0..rows]);
             assert_same(&got, &want, &isa);
         }
     }
@@ -351,11 +374,12 @@ fn all_bytes_of_e4m3_and_e8m0_are_read_alike() {
 fn an_activation_that_is_not_finite_shows_in_every_output() {
     let format = Format::Quantized(QuantFormat::Affine { bits: 4, group_size: 64 }, DType::BF16);
     let matrix = format.matrix(17, 128, 1);
-    for isa in Isa::supported() {
+    for kernels in all_kernels() {
+        let isa = kernels.isa();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = activations(2, 128, 2);
             x[200] = bad;
-            let got = product(isa, Path::I8, &matrix, &x, 0..2, &[0..17]);
+            let got = product(kernels, Path::I8, &matrix, &x, 0..2, &[0..17]);
             assert!(got[..17].iter().all(|value| value.is_finite()), "{isa} {bad}");
             assert!(got[17..].iter().all(|value| value.is_nan()), "{isa} {bad}");
         }
@@ -401,7 +425,7 @@ fn wrong_lengths_and_formats_are_refused() {
 fn activations_of_another_layout_are_refused() {
     let q4 = Format::Quantized(QuantFormat::Affine { bits: 4, group_size: 32 }, DType::BF16).matrix(16, 64, 1);
     let q8 = Format::Quantized(QuantFormat::Affine { bits: 8, group_size: 32 }, DType::BF16).matrix(16, 64, 1);
-    let kernels = Kernels::for_isa(Isa::Scalar);
+    let kernels = scalar();
     let (x, mut out) = (vec![1.0; 64], vec![0.0; 16]);
     let quantized = QuantizedRows::new(1, 64);
     let input = InputRows { start: x.as_ptr(), stride: 64 };

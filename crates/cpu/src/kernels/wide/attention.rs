@@ -170,28 +170,37 @@ unsafe fn addresses<E>(work: &Attention, base: *mut u8, split: usize, pair: Opti
     })
 }
 
-/// Runs the first of four expressions that fits, for 8 (only if `$eight`), 4, 2 or 1 rows from `$at`, until
-/// `$count` are done.
+/// Runs the first expression that fits, for 8 (if there is one), 4, 2 or 1 rows from `$at`, until `$count` are
+/// done.
 macro_rules! in_row_tiles {
-    ($count:expr, $eight:expr, $at:ident => $of_eight:expr, $of_four:expr, $of_two:expr, $of_one:expr) => {{
-        let mut $at = 0;
-        while $at < $count {
-            let left = $count - $at;
-            if $eight && left >= 8 {
-                $of_eight;
-                $at += 8;
-            } else if left >= 4 {
+    ($count:expr, $at:ident => $of_eight:expr, $of_four:expr, $of_two:expr, $of_one:expr) => {{
+        let mut start = 0;
+        while start + 8 <= $count {
+            let $at = start;
+            $of_eight;
+            start += 8;
+        }
+        in_row_tiles!(@ start, $count, $at => $of_four, $of_two, $of_one);
+    }};
+    ($count:expr, $at:ident => $of_four:expr, $of_two:expr, $of_one:expr) => {{
+        let mut start = 0;
+        in_row_tiles!(@ start, $count, $at => $of_four, $of_two, $of_one);
+    }};
+    (@ $start:ident, $count:expr, $at:ident => $of_four:expr, $of_two:expr, $of_one:expr) => {
+        while $start < $count {
+            let ($at, left) = ($start, $count - $start);
+            if left >= 4 {
                 $of_four;
-                $at += 4;
+                $start += 4;
             } else if left >= 2 {
                 $of_two;
-                $at += 2;
+                $start += 2;
             } else {
                 $of_one;
-                $at += 1;
+                $start += 1;
             }
         }
-    }};
+    };
 }
 
 /// How scores of two blocks are computed: the shape that fits the registers.
@@ -247,15 +256,14 @@ pub(crate) unsafe fn score_pair<T: Tiles, E: Element>(of: Piece, pair: Pair, mut
     // SAFETY: the caller's contract.
     unsafe {
         if T::ACCUMULATORS >= 16 {
-            in_row_tiles!(of.tile.count, true, at =>
+            in_row_tiles!(of.tile.count, at =>
                 score_rows::<T::V, E, 8, TOGETHER>(of, at, pair, keys_for(at), scores),
                 score_rows::<T::V, E, 4, TOGETHER>(of, at, pair, keys_for(at), scores),
                 score_rows::<T::V, E, 2, IN_ORDER>(of, at, pair, keys_for(at), scores),
                 score_rows::<T::V, E, 1, IN_ORDER>(of, at, pair, keys_for(at), scores)
             );
         } else {
-            in_row_tiles!(of.tile.count, false, at =>
-                (),
+            in_row_tiles!(of.tile.count, at =>
                 score_rows::<T::V, E, 4, ONE_BY_ONE>(of, at, pair, keys_for(at), scores),
                 score_rows::<T::V, E, 2, TOGETHER>(of, at, pair, keys_for(at), scores),
                 score_rows::<T::V, E, 1, IN_ORDER>(of, at, pair, keys_for(at), scores)
@@ -357,29 +365,27 @@ pub(crate) unsafe fn value_pair<T: Tiles, E: Element>(of: Piece, pair: Pair, mut
     // SAFETY: the caller's contract. Packed values have one width for any number of rows.
     unsafe {
         if T::ACCUMULATORS >= 16 && packed {
-            in_row_tiles!(of.tile.count, true, at =>
+            in_row_tiles!(of.tile.count, at =>
                 value_rows::<T::V, E, 8, 2>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 4, 2>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 2, 2>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 1, 2>(of, at, pair, values_for(at), scratch)
             );
         } else if T::ACCUMULATORS >= 16 {
-            in_row_tiles!(of.tile.count, true, at =>
+            in_row_tiles!(of.tile.count, at =>
                 value_rows::<T::V, E, 8, 2>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 4, 4>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 2, 8>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 1, 8>(of, at, pair, values_for(at), scratch)
             );
         } else if packed {
-            in_row_tiles!(of.tile.count, false, at =>
-                (),
+            in_row_tiles!(of.tile.count, at =>
                 value_rows::<T::V, E, 4, 1>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 2, 1>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 1, 1>(of, at, pair, values_for(at), scratch)
             );
         } else {
-            in_row_tiles!(of.tile.count, false, at =>
-                (),
+            in_row_tiles!(of.tile.count, at =>
                 value_rows::<T::V, E, 4, 1>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 2, 2>(of, at, pair, values_for(at), scratch),
                 value_rows::<T::V, E, 1, 4>(of, at, pair, values_for(at), scratch)

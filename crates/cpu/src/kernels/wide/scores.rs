@@ -1,5 +1,7 @@
 //! Scores of query rows against key blocks: sixteen keys are the lanes.
 
+#![allow(clippy::needless_range_loop, reason = "one index steps through several arrays of registers")]
+
 use crate::kernels::attention::KV_BLOCK;
 use crate::kernels::lanes::Lanes;
 use crate::kernels::rows::LANES;
@@ -21,14 +23,17 @@ unsafe impl Element for f32 {
     const ZERO: f32 = 0.0;
     #[inline(always)]
     unsafe fn load<V: Lanes>(from: *const f32) -> V {
+        // SAFETY: the caller's contract.
         unsafe { V::load(from) }
     }
     #[inline(always)]
     unsafe fn load_first<V: Lanes>(from: *const f32, count: usize) -> V {
+        // SAFETY: the caller's contract.
         unsafe { V::load_first(from, count) }
     }
     #[inline(always)]
     unsafe fn store<V: Lanes>(lanes: V, to: *mut f32) {
+        // SAFETY: the caller's contract.
         unsafe { lanes.store(to) }
     }
 }
@@ -38,10 +43,12 @@ unsafe impl Element for u16 {
     const ZERO: u16 = 0;
     #[inline(always)]
     unsafe fn load<V: Lanes>(from: *const u16) -> V {
+        // SAFETY: the caller's contract.
         unsafe { V::load_f16(from) }
     }
     #[inline(always)]
     unsafe fn load_first<V: Lanes>(from: *const u16, count: usize) -> V {
+        // SAFETY: the caller's contract.
         unsafe {
             let mut lanes = [0u16; LANES];
             lanes.as_mut_ptr().copy_from_nonoverlapping(from, count);
@@ -50,6 +57,7 @@ unsafe impl Element for u16 {
     }
     #[inline(always)]
     unsafe fn store<V: Lanes>(lanes: V, to: *mut u16) {
+        // SAFETY: the caller's contract.
         unsafe { super::rows::held(lanes).store_f16(to) }
     }
 }

@@ -1,5 +1,7 @@
 //! Weighted sums of values: dimensions are the lanes, keys are taken in order.
 
+#![allow(clippy::needless_range_loop, reason = "one index steps through several arrays of registers")]
+
 use super::scores::Element;
 use crate::kernels::attention::KV_BLOCK;
 use crate::kernels::lanes::Lanes;
