@@ -36,7 +36,15 @@ macro_rules! told {
     )* };
 }
 
-told!(checkpoint::CheckpointError, model::ModelError, engine::EngineError, chat::Error, ::plan::BackendError, ::synth::SynthError);
+told!(
+    conformance::CheckError,
+    checkpoint::CheckpointError,
+    model::ModelError,
+    engine::EngineError,
+    chat::Error,
+    ::plan::BackendError,
+    ::synth::SynthError
+);
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {

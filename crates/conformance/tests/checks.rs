@@ -21,7 +21,7 @@ fn fault(layer: Option<u32>, role: &'static str, factor: f32) -> Fault {
     Fault { layer, role, factor, when: When::Always }
 }
 
-const F32: DivergenceOptions = DivergenceOptions { piece: 5, bound: DivergenceOptions::F32_BOUND };
+const F32: DivergenceOptions = DivergenceOptions { piece: 5, ..DivergenceOptions::F32 };
 
 #[test]
 fn divergence_names_the_step_that_is_wrong() {
@@ -45,6 +45,7 @@ fn divergence_names_the_step_that_is_wrong() {
             let site = plan::Site { layer, role }.to_string();
             assert_eq!((step.site.as_str(), step.op), (site.as_str(), op), "{found}");
             assert!((0.005..0.1).contains(&step.relative), "{found}");
+            assert!((step.mean - 0.01).abs() < 1e-3, "{found}");
             assert!(found.to_string().contains(&format!("first differs at {site} ({op})")), "{found}");
         }
         assert!(!found.agrees());
@@ -70,7 +71,7 @@ fn a_report_reads_as_a_program_and_as_a_person_would_have_it() {
     let found = divergence(&subject(golden("dense-original")), &reference, &make, &prompt(3, 320, 3), F32).unwrap();
     let text = found.to_string();
     assert!(text.starts_with("faulty reference against reference, 3 rows\n"), "{text}");
-    assert!(text.contains("fused: first differs at layer 0 q_norm (rms_norm): inf of its row's size at row 0"), "{text}");
+    assert!(text.contains("fused: first differs at layer 0 q_norm (rms_norm): by inf in the mean"), "{text}");
     assert!(text.contains("step by step: first value that is not finite: layer 0 q_norm (rms_norm), row 0"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("> layer 0 q_norm")), "{text}");
     let json: serde_json::Value = serde_json::to_value(&found).unwrap();

@@ -19,9 +19,10 @@ const REFERENCE_TOLERANCE: f32 = 2e-4;
 /// The same where activations and sums are f32 all the way.
 const F32_TOLERANCE: f32 = 1e-3;
 
-/// Nats a position that 8-bit activations may cost. These models are random: their numbers are the least
-/// forgiving that there are.
-const EIGHT_BIT_KL: f64 = 2e-3;
+/// Nats a position that 8-bit activations may cost in these models. Their weights are random and their logits
+/// deviate by 3, so that the noise of products, some 0.7 % each, is larger in the logits than a trained model's;
+/// those with per-layer inputs have the longest chain of products without a norm between.
+const EIGHT_BIT_KL: f64 = 5e-3;
 
 /// The goldens of one run: a safetensors file read through the checkpoint crate.
 struct Goldens(Checkpoint);
@@ -181,7 +182,7 @@ fn cpu_fast_predicts_nearly_the_distribution_of_the_reference() {
             let make = || cpu(isa, 2, Precision::Fast);
             let found = distribution(&subject, &reference, &make, &tokens, tokens.len()).unwrap();
             println!("{name:<20} {found}");
-            if isa == Isa::best() && found.mean_kl > 1e-3 { println!("{}", markbase_conformance::divergence(&subject, &reference, &make, &tokens, markbase_conformance::DivergenceOptions { piece: 20, bound: 0.5 }).unwrap()); }
+            assert!(found.mean_kl < EIGHT_BIT_KL, "{name}: {found}");
             assert_eq!(found.positions, tokens.len());
         }
     }

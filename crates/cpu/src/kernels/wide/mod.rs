@@ -7,6 +7,7 @@ pub(crate) mod attention;
 pub(crate) mod rate;
 pub(crate) mod rows;
 pub(crate) mod scores;
+pub(crate) mod tile;
 pub(crate) mod values;
 
 /// Compiles every kernel for one instruction set: its features, its `Lanes`, and how many accumulators of
@@ -36,8 +37,9 @@ macro_rules! entries {
         }
         pub(crate) mod attention {
             use crate::kernels::attention::{Attention, KvLayer, Scratch};
-            use crate::kernels::wide::attention::{self as wide, Pair, Piece, Tiles};
+            use crate::kernels::wide::attention::{self as wide, Tiles};
             use crate::kernels::wide::scores::{Element, Keys};
+            use crate::kernels::wide::tile::{Pair, Piece};
             use crate::kernels::wide::values::Values;
 
             /// The tiles of this instruction set.
