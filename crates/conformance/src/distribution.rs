@@ -18,6 +18,9 @@ pub struct Distribution {
     pub positions: usize,
     /// Mean of KL(reference || backend) a position, in nats.
     pub mean_kl: f64,
+    /// Half of the positions have no more: unlike the mean, it is blind to few positions at which a router chose
+    /// another of two experts that nearly tie.
+    pub median_kl: f64,
     /// The largest of them.
     pub largest_kl: f64,
     /// Where that was.
@@ -30,10 +33,11 @@ impl fmt::Display for Distribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} against {}: KL {:.3e} nats a position (largest {:.3e} at {}), the same best token at {} of {} positions",
+            "{} against {}: KL {:.2e} nats a position (median {:.2e}, largest {:.2e} at {}), the same best token at {} of {}",
             self.backend,
             self.reference,
             self.mean_kl,
+            self.median_kl,
             self.largest_kl,
             self.largest_at,
             self.agreeing,
@@ -67,11 +71,14 @@ pub fn distribution(
         }
     }
     let largest_at = (0..kls.len()).max_by(|&a, &b| kls[a].total_cmp(&kls[b])).unwrap_or(0);
+    let mut sorted = kls.clone();
+    sorted.sort_by(f64::total_cmp);
     Ok(Distribution {
         reference: want.name(),
         backend: got.name(),
         positions: kls.len(),
         mean_kl: kls.iter().sum::<f64>() / kls.len() as f64,
+        median_kl: sorted[(sorted.len() - 1) / 2],
         largest_kl: kls[largest_at],
         largest_at,
         agreeing,

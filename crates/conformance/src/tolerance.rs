@@ -10,7 +10,10 @@ use serde::Serialize;
 pub enum Arithmetic {
     /// Activations, keys and values in f32, sums in f32.
     F32,
-    /// Activations of quantized weights in 8 bits, one scale a group at the least; keys and values in f16.
+    /// Activations of quantized weights as integers of 15 bits, one scale a group at the least; keys and values in
+    /// f16.
+    FifteenBit,
+    /// The same with activations of 8 bits.
     EightBit,
 }
 
@@ -61,8 +64,9 @@ pub struct Tolerance {
 /// Deviation of an f32 rounding, as a share of the number: 2^-24 / sqrt(3).
 const F32_ROUNDING: f32 = 3.4e-8;
 
-/// Deviation of 8-bit activations as a share of theirs: a group's largest number, three deviations, is 127 steps;
-/// a rounding deviates by a step / sqrt(12). A product of independent numbers deviates by the same share.
+/// Deviation of integer activations as a share of theirs: a group's largest number, three deviations, is that many
+/// steps; a rounding deviates by a step / sqrt(12). A product of independent numbers deviates by the same share.
+const FIFTEEN_BIT_ROUNDING: f32 = 3.0 / 16256.0 / 3.464;
 const EIGHT_BIT_ROUNDING: f32 = 3.0 / 127.0 / 3.464;
 
 /// Mean magnitude of normal numbers in deviations, and a fifth more for small samples.
@@ -98,12 +102,19 @@ const QUANTIZED_PRODUCT: Tolerance = Tolerance {
     mean: 40.0 * F32_ROUNDING,
     reason: "as an f32 product, but codes and biases may be summed apart and are a few times larger than the weights",
 };
+const FIFTEEN_BIT_PRODUCT: Tolerance = Tolerance {
+    name: "15-bit product",
+    largest: 6.0 * FIFTEEN_BIT_ROUNDING,
+    mean: MEAN * FIFTEEN_BIT_ROUNDING,
+    reason: INTEGER_PRODUCT,
+};
 const EIGHT_BIT_PRODUCT: Tolerance = Tolerance {
     name: "8-bit product",
     largest: 6.0 * EIGHT_BIT_ROUNDING,
     mean: MEAN * EIGHT_BIT_ROUNDING,
-    reason: "the rounding of 8-bit activations; six deviations, sums being nearly normal",
+    reason: INTEGER_PRODUCT,
 };
+const INTEGER_PRODUCT: &str = "the rounding of integer activations; six deviations, sums being nearly normal";
 const TURNED: Tolerance = Tolerance {
     name: "turned",
     largest: 1e-6,
@@ -154,33 +165,42 @@ const QUANTIZED_EXPERTS: Tolerance = Tolerance {
     mean: 160.0 * F32_ROUNDING,
     reason: "three f32 products of codes after each other, the gated numbers having rare large ones",
 };
+const FIFTEEN_BIT_EXPERTS: Tolerance = Tolerance {
+    name: "15-bit experts",
+    largest: 6.0 * 3.5 * FIFTEEN_BIT_ROUNDING,
+    mean: MEAN * 3.5 * FIFTEEN_BIT_ROUNDING,
+    reason: INTEGER_EXPERTS,
+};
 const EIGHT_BIT_EXPERTS: Tolerance = Tolerance {
     name: "8-bit experts",
     largest: 6.0 * 3.5 * EIGHT_BIT_ROUNDING,
     mean: MEAN * 3.5 * EIGHT_BIT_ROUNDING,
-    reason: "8-bit products of x for gate and up (a share of sqrt(2)), and of the gated numbers, whose largest is \
-             ten deviations (a share of 10/3)",
+    reason: INTEGER_EXPERTS,
 };
+const INTEGER_EXPERTS: &str = "integer products of x for gate and up (a share of sqrt(2)), and of the gated numbers, \
+                               whose largest is ten deviations (a share of 10/3)";
 
 /// The bound of a quantity.
 pub fn tolerance(quantity: Quantity, arithmetic: Arithmetic) -> &'static Tolerance {
-    use Arithmetic::{EightBit, F32};
+    use Arithmetic::{EightBit, F32, FifteenBit};
     match (quantity, arithmetic) {
         (Quantity::Same, _) | (Quantity::Cached, F32) => &SAME,
         (Quantity::Decoded, _) => &DECODED,
         (Quantity::Norm, _) => &NORM,
         (Quantity::DenseProduct, _) => &DENSE_PRODUCT,
         (Quantity::QuantizedProduct, F32) => &QUANTIZED_PRODUCT,
+        (Quantity::QuantizedProduct, FifteenBit) => &FIFTEEN_BIT_PRODUCT,
         (Quantity::QuantizedProduct, EightBit) => &EIGHT_BIT_PRODUCT,
         (Quantity::Turned, _) => &TURNED,
-        (Quantity::Cached, EightBit) => &CACHED_F16,
+        (Quantity::Cached, FifteenBit | EightBit) => &CACHED_F16,
         (Quantity::Attended, F32) => &ATTENDED,
-        (Quantity::Attended, EightBit) => &ATTENDED_F16,
+        (Quantity::Attended, FifteenBit | EightBit) => &ATTENDED_F16,
         (Quantity::Gated, _) => &GATED,
         (Quantity::Capped, _) => &CAPPED,
         (Quantity::Shares, _) => &SHARES,
         (Quantity::DenseExperts, _) => &DENSE_EXPERTS,
         (Quantity::QuantizedExperts, F32) => &QUANTIZED_EXPERTS,
+        (Quantity::QuantizedExperts, FifteenBit) => &FIFTEEN_BIT_EXPERTS,
         (Quantity::QuantizedExperts, EightBit) => &EIGHT_BIT_EXPERTS,
     }
 }

@@ -181,7 +181,7 @@ fn an_empty_prompt_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_set_of_tensors_is_read_back_as_it_was_written(

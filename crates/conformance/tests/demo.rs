@@ -16,11 +16,14 @@ use plan::Sampling;
 /// differ by 7e-5 from each other, and from bf16 products in theirs by more.
 const F32_GAP: f64 = 2e-3;
 
-/// The same with 8-bit activations, whose logits are off by some tenths.
-const EIGHT_BIT_GAP: f64 = 0.5;
+/// The same with keys and values in f16 and 15-bit activations.
+const FAST_GAP: f64 = 2e-2;
 
-/// Nats a position that 8-bit activations may cost a trained model.
-const EIGHT_BIT_KL: f64 = 2e-3;
+/// Nats a position that these may cost.
+const FAST_KL: f64 = 1e-5;
+
+/// Tokens of an answer that are compared at most.
+const LONGEST_ANSWER: usize = 40;
 
 struct Answer {
     case: String,
@@ -43,7 +46,7 @@ fn answers(model: &str) -> Vec<Answer> {
         .map(|entry| Answer {
             case: entry["case"].as_str().unwrap().to_owned(),
             prompt: ids(&entry["prompt_ids"]),
-            generated: ids(&entry["generated_ids"]),
+            generated: ids(&entry["generated_ids"]).into_iter().take(LONGEST_ANSWER).collect(),
             smallest_gap: entry["smallest_gap"].as_f64().unwrap(),
         })
         .collect();
@@ -129,7 +132,7 @@ fn cpu_exact_gives_the_oracles_answers() {
 
 #[test]
 fn cpu_fast_gives_the_oracles_answers_but_where_two_tokens_are_near() {
-    answers_agree(Precision::Fast, EIGHT_BIT_GAP);
+    answers_agree(Precision::Fast, FAST_GAP);
 }
 
 #[test]
@@ -142,6 +145,6 @@ fn cpu_fast_predicts_nearly_the_distribution_of_the_reference_in_trained_models(
         let make = || cpu(Isa::best(), 2, Precision::Fast);
         let found = distribution(&subject, &reference, &make, &tokens, tokens.len()).unwrap();
         println!("{name}: {found}");
-        assert!(found.mean_kl < EIGHT_BIT_KL, "{name}: {found}");
+        assert!(found.mean_kl < FAST_KL, "{name}: {found}");
     }
 }

@@ -160,7 +160,7 @@ impl Line<'_> {
             // SAFETY: threads write their own outputs; inputs are not written.
             unsafe {
                 match self.path() {
-                    "i8" => kernels.linear_i8(&product, &quantized, &mut scratch),
+                    "i8" => kernels.linear_integer(&product, &quantized, &mut scratch),
                     _ => kernels.linear_f32(&product, input, &mut scratch),
                 }
             }

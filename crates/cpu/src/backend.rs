@@ -20,7 +20,7 @@ use crate::weights::Weights;
 /// How precisely the CPU computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// 8-bit activations for quantized weights, keys and values in f16; the router in f32.
+    /// Integer activations of 15 bits for quantized weights, keys and values in f16; a router in f32.
     #[default]
     Fast,
     /// Activations, keys and values in f32.

@@ -301,7 +301,7 @@ impl Run<'_> {
                 // SAFETY: each thread writes its own outputs; the input is finished.
                 unsafe {
                     match layout {
-                        Some(_) => self.products.linear_i8(&product, quantized, &mut scratch.linear),
+                        Some(_) => self.products.linear_integer(&product, quantized, &mut scratch.linear),
                         None => self.products.linear_f32(&product, input, &mut scratch.linear),
                     }
                 }
@@ -487,7 +487,7 @@ impl Run<'_> {
                 // SAFETY: each thread writes its own outputs.
                 unsafe {
                     match layout {
-                        Some(_) => self.products.linear_i8(&product, quantized, scratch),
+                        Some(_) => self.products.linear_integer(&product, quantized, scratch),
                         None => self.products.linear_f32(&product, input, scratch),
                     }
                 }

@@ -55,8 +55,9 @@ impl FromStr for Size {
     }
 }
 
-/// The whole `config.json` of a size, without towers for images and sound (`vision_config` and
-/// `audio_config` are null) and without quantization, which [`write`](crate::write) adds.
+/// The whole `config.json` of a size, without quantization, which [`write`](crate::write) adds, and
+/// without towers for images and sound: `audio_config` is null and `vision_config` absent, which is
+/// what both transformers and mlx-vlm read as text alone.
 pub fn config(size: Size) -> Map<String, Value> {
     let text = match size {
         Size::E2b => Text {
@@ -174,7 +175,6 @@ impl Text {
             "tie_word_embeddings": true,
             "transformers_version": "5.10.0",
             "video_token_id": media + 4,
-            "vision_config": null,
             "vision_soft_tokens_per_image": 280,
         });
         object(config)

@@ -109,11 +109,13 @@ pub fn tokenizer_json(config: &Map<String, Value>) -> Result<String, SynthError>
             (first..=last).for_each(|character| vocabulary.add(character.to_string()));
         }
     }
+    // Words join before their parts would, but leave some room for these.
+    let kept = vocabulary.room() / 4;
     for word in WORDS.split_whitespace() {
-        vocabulary.add_word(&format!("{SPACE}{word}"));
+        vocabulary.add_word(&format!("{SPACE}{word}"), kept);
     }
     for part in PARTS.split_whitespace() {
-        vocabulary.add_word(part);
+        vocabulary.add_word(part, MEDIA.len());
     }
     Ok(vocabulary.json(&control))
 }
@@ -207,15 +209,16 @@ impl Vocabulary {
         }
     }
 
-    /// A word and its beginnings, which join letter by letter; nothing if there is no room for all.
-    fn add_word(&mut self, word: &str) {
+    /// A word and its beginnings, which join letter by letter; nothing if that would leave fewer than
+    /// `kept` free ids.
+    fn add_word(&mut self, word: &str, kept: usize) {
         let ends: Vec<usize> = word.char_indices().map(|(start, letter)| start + letter.len_utf8()).collect();
         let new: Vec<(usize, usize)> = ends
             .windows(2)
             .map(|pair| (pair[0], pair[1]))
             .filter(|(_, end)| !self.ids.contains_key(&word[..*end]))
             .collect();
-        if new.len() + MEDIA.len() > self.room() {
+        if new.len() + kept > self.room() {
             return;
         }
         for (start, end) in new {

@@ -55,7 +55,7 @@ fn every_id_has_one_token_and_control_tokens_stand_at_gemmas_ids() {
 #[test]
 fn common_words_and_runs_are_one_token() {
     let tokenizer = tiny();
-    for text in [" the", " and", "\n", "\n\n", "\n\n\n\n\n\n\n", "    ", "ing"] {
+    for text in [" the", " and", " with", "\n", "\n\n", "\n\n\n\n\n\n\n", "    ", "ing"] {
         assert_eq!(ids(&tokenizer, text).len(), 1, "{text:?}");
     }
     for length in 1..=31 {
@@ -118,7 +118,11 @@ fn an_answer_without_thinking_begins_with_an_empty_thought_in_models_without_per
             "add_generation_prompt": true,
             "enable_thinking": thinking,
         });
-        environment.get_template("chat").unwrap().render(minijinja::Value::from_serialize(context)).unwrap()
+        environment
+            .get_template("chat")
+            .unwrap()
+            .render(minijinja::Value::from(minijinja::value::Serde(context)))
+            .unwrap()
     };
     let plain = "<bos><|turn>user\nHi<turn|>\n<|turn>model\n";
     assert_eq!(prompt(TinyKind::PerLayer, false), plain);

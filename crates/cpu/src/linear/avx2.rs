@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 use super::driver::Ops;
 use super::matrix::{Matrix, Packing};
 use super::quantized_rows::{ActivationLayout, QuantizedPointers};
-use super::simd::{self, DecodeRow, FP4_OFFSET, FillPanel, Simd, TileF32, TileI8};
+use super::simd::{self, DecodeRow, FP4_OFFSET, FillPanel, Simd, TileF32, TileInteger};
 
 /// `WIDE`: codes have 8 bits.
 struct Avx2<const WIDE: bool>;
@@ -63,6 +63,13 @@ impl<const WIDE: bool> Simd for Avx2<WIDE> {
     #[inline(always)]
     unsafe fn splat_i32(value: i32) -> [__m256i; 2] {
         unsafe { [_mm256_set1_epi32(value); 2] }
+    }
+    #[inline(always)]
+    unsafe fn below(high: [__m256i; 2], offset: [__m256i; 2]) -> [__m256i; 2] {
+        unsafe {
+            let low_half = _mm256_add_epi32(_mm256_slli_epi32::<7>(high[0]), offset[0]);
+            [low_half, _mm256_add_epi32(_mm256_slli_epi32::<7>(high[1]), offset[1])]
+        }
     }
     #[inline(always)]
     unsafe fn to_f32(value: [__m256i; 2]) -> [__m256; 2] {
@@ -171,12 +178,10 @@ impl<const WIDE: bool> Simd for Avx2<WIDE> {
         }
     }
     #[inline(always)]
-    unsafe fn store_rounded(to: *mut i8, x: [__m256; 2]) {
+    unsafe fn store_rounded(to: *mut i16, x: [__m256; 2]) {
         unsafe {
             let words = _mm256_packs_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
-            let words = _mm256_permute4x64_epi64::<0xd8>(words);
-            let low = _mm256_castsi256_si128(words);
-            _mm_storeu_si128(to.cast(), _mm_packs_epi16(low, _mm256_extracti128_si256::<1>(words)));
+            _mm256_storeu_si256(to.cast(), _mm256_permute4x64_epi64::<0xd8>(words));
         }
     }
     #[inline(always)]
@@ -351,8 +356,8 @@ with_features! {
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx2<false>>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx2<false>>(row);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx2<false>>(lanes, out);
-    fn tile_i8<const WIDE: bool, const R: usize, const P: usize>(tile: &TileI8) =
-        simd::tile_i8::<Avx2<WIDE>, R, P>(tile);
+    fn tile_integer<const WIDE: bool, const R: usize, const P: usize>(tile: &TileInteger) =
+        simd::tile_integer::<Avx2<WIDE>, R, P>(tile);
     fn tile_f32<const R: usize, const N: usize>(tile: &TileF32) = simd::tile_f32::<Avx2<false>, R, N>(tile);
 }
 
@@ -366,9 +371,9 @@ pub(super) static OPS: Ops = Ops {
     code_offset: |packing| {
         if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 }
     },
-    tiles_one_panel: &[tile_i8::<false, 1, 1>, tile_i8::<false, 2, 1>],
-    tiles_two_panels: &[tile_i8::<false, 1, 2>, tile_i8::<false, 2, 2>],
-    tiles_one_panel_wide: &[tile_i8::<true, 1, 1>, tile_i8::<true, 2, 1>],
-    tiles_two_panels_wide: &[tile_i8::<true, 1, 2>, tile_i8::<true, 2, 2>],
+    tiles_one_panel: &[tile_integer::<false, 1, 1>, tile_integer::<false, 2, 1>],
+    tiles_two_panels: &[tile_integer::<false, 1, 2>, tile_integer::<false, 2, 2>],
+    tiles_one_panel_wide: &[tile_integer::<true, 1, 1>, tile_integer::<true, 2, 1>],
+    tiles_two_panels_wide: &[tile_integer::<true, 1, 2>, tile_integer::<true, 2, 2>],
     tiles_f32: &[(tile_f32::<1, 4>, 4), (tile_f32::<2, 2>, 2), (tile_f32::<3, 2>, 2)],
 };

@@ -6,10 +6,10 @@
 
 use std::arch::x86_64::*;
 
-use super::driver::{Ops, TileI8Fn};
+use super::driver::{Ops, TileIntegerFn};
 use super::matrix::{Matrix, Packing};
 use super::quantized_rows::{ActivationLayout, QuantizedPointers};
-use super::simd::{self, DecodeRow, FP4_OFFSET, FillPanel, Simd, TileF32, TileI8};
+use super::simd::{self, DecodeRow, FP4_OFFSET, FillPanel, Simd, TileF32, TileInteger};
 
 struct Avx512;
 
@@ -50,6 +50,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn splat_i32(value: i32) -> __m512i {
         unsafe { _mm512_set1_epi32(value) }
+    }
+    #[inline(always)]
+    unsafe fn below(high: __m512i, offset: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(_mm512_slli_epi32::<7>(high), offset) }
     }
     #[inline(always)]
     unsafe fn to_f32(value: __m512i) -> __m512 {
@@ -111,8 +115,8 @@ impl Simd for Avx512 {
         unsafe { _mm512_reduce_max_epu32(value) }
     }
     #[inline(always)]
-    unsafe fn store_rounded(to: *mut i8, x: __m512) {
-        unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x))) }
+    unsafe fn store_rounded(to: *mut i16, x: __m512) {
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x))) }
     }
     #[inline(always)]
     unsafe fn sum_lanes(registers: &[__m512; 16]) -> __m512 {
@@ -208,14 +212,26 @@ with_features! {
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx512>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx512>(row);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx512>(lanes, out);
-    fn tile_i8<const R, const P>(tile: &TileI8) = simd::tile_i8::<Avx512, R, P>(tile);
+    fn tile_integer<const R, const P>(tile: &TileInteger) = simd::tile_integer::<Avx512, R, P>(tile);
     fn tile_f32<const R, const N>(tile: &TileF32) = simd::tile_f32::<Avx512, R, N>(tile);
 }
 
-const TILES_ONE_PANEL: &[TileI8Fn] =
-    &[tile_i8::<1, 1>, tile_i8::<2, 1>, tile_i8::<3, 1>, tile_i8::<4, 1>, tile_i8::<5, 1>, tile_i8::<6, 1>];
-const TILES_TWO_PANELS: &[TileI8Fn] =
-    &[tile_i8::<1, 2>, tile_i8::<2, 2>, tile_i8::<3, 2>, tile_i8::<4, 2>, tile_i8::<5, 2>, tile_i8::<6, 2>];
+const TILES_ONE_PANEL: &[TileIntegerFn] = &[
+    tile_integer::<1, 1>,
+    tile_integer::<2, 1>,
+    tile_integer::<3, 1>,
+    tile_integer::<4, 1>,
+    tile_integer::<5, 1>,
+    tile_integer::<6, 1>,
+];
+const TILES_TWO_PANELS: &[TileIntegerFn] = &[
+    tile_integer::<1, 2>,
+    tile_integer::<2, 2>,
+    tile_integer::<3, 2>,
+    tile_integer::<4, 2>,
+    tile_integer::<5, 2>,
+    tile_integer::<6, 2>,
+];
 
 /// See [`Ops::spread`]; codes that may straddle bytes, for processors with byte permutations (VBMI).
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]

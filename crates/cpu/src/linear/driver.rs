@@ -4,13 +4,13 @@
 use std::ops::Range;
 
 use super::matrix::{LANES, Matrix, Packing};
-use super::quantized_rows::{ActivationLayout, PIECE, QuantizedPointers};
-use super::scratch::{BLOCKS_F32, Buffers, INPUTS_F32, PARTIAL_STRIDE, ROWS_F32, ROWS_I8, Scratch};
-use super::simd::{DecodeRow, FillPanel, PanelSource, TileBiases, TileF32, TileI8};
+use super::quantized_rows::{ActivationLayout, PIECE, QuantizedPointers, VALUE_STRIDE};
+use super::scratch::{BLOCKS_F32, Buffers, INPUTS_F32, PARTIAL_STRIDE, ROWS_F32, ROWS_INTEGER, Scratch};
+use super::simd::{DecodeRow, FillPanel, PanelSource, TileBiases, TileF32, TileInteger};
 use super::{InputRows, Product};
 
-/// A tile of the 8-bit path.
-pub(super) type TileI8Fn = unsafe fn(&TileI8);
+/// A tile of the integer path.
+pub(super) type TileIntegerFn = unsafe fn(&TileInteger);
 /// A tile of the exact path, and the outputs that it takes at once, a divisor of 16.
 pub(super) type TileF32Fn = (unsafe fn(&TileF32), usize);
 
@@ -27,13 +27,13 @@ pub(super) struct Ops {
     /// What a panel's codes lack to the true ones.
     pub code_offset: fn(Packing) -> i32,
     /// Tiles of one panel, for 1, 2, ... rows.
-    pub tiles_one_panel: &'static [TileI8Fn],
+    pub tiles_one_panel: &'static [TileIntegerFn],
     /// Tiles of two panels, likewise.
-    pub tiles_two_panels: &'static [TileI8Fn],
+    pub tiles_two_panels: &'static [TileIntegerFn],
     /// As above for codes of 8 bits, where they need other instructions.
-    pub tiles_one_panel_wide: &'static [TileI8Fn],
+    pub tiles_one_panel_wide: &'static [TileIntegerFn],
     /// Likewise.
-    pub tiles_two_panels_wide: &'static [TileI8Fn],
+    pub tiles_two_panels_wide: &'static [TileIntegerFn],
     /// Tiles of the exact path, for 1, 2, ... rows.
     pub tiles_f32: &'static [TileF32Fn],
 }
@@ -81,17 +81,17 @@ unsafe fn staged_rows(matrix: &Matrix, block: usize, range: Range<usize>, stagin
     (staging, stride)
 }
 
-/// The 8-bit path.
+/// The integer path.
 ///
 /// # Safety
-/// As [`Kernels::linear_i8`](super::Kernels::linear_i8); the processor has the instruction set of `ops`.
-pub(super) unsafe fn linear_i8(ops: &Ops, product: &Product, x: QuantizedPointers, scratch: &mut Scratch) {
+/// As [`Kernels::linear_integer`](super::Kernels::linear_integer); the processor has the instruction set of `ops`.
+pub(super) unsafe fn linear_integer(ops: &Ops, product: &Product, x: QuantizedPointers, scratch: &mut Scratch) {
     let buffers = scratch.buffers(product.matrix);
     let blocks = product.outputs.start / LANES..product.outputs.end.div_ceil(LANES);
-    for rows in pieces(product.rows.clone(), ROWS_I8) {
+    for rows in pieces(product.rows.clone(), ROWS_INTEGER) {
         for pair in pieces(blocks.clone(), 2) {
             // SAFETY: as above.
-            unsafe { panels_i8(ops, product, rows.clone(), pair, x, &buffers) };
+            unsafe { panels_integer(ops, product, rows.clone(), pair, x, &buffers) };
         }
     }
 }
@@ -102,7 +102,7 @@ fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>
 }
 
 /// Some rows times one or two blocks of outputs.
-unsafe fn panels_i8(
+unsafe fn panels_integer(
     ops: &Ops,
     product: &Product,
     rows: Range<usize>,
@@ -149,7 +149,7 @@ unsafe fn panels_i8(
             let groups_at = tile_rows.start * x.group_stride;
             // SAFETY: inside the quantized rows, the parameters of this matrix, and the output.
             unsafe {
-                let tile = TileI8 {
+                let tile = TileInteger {
                     panels: buffers.panels,
                     panel_stride: PIECE * LANES,
                     groups: piece.len(),
@@ -158,7 +158,7 @@ unsafe fn panels_i8(
                     scales: buffers.scales.add(piece.start * LANES),
                     parameter_stride,
                     values: x.values.add(x.value_at(tile_rows.start, piece.start * group_size)),
-                    value_stride: PIECE,
+                    value_stride: VALUE_STRIDE,
                     activation_scales: x.scales.add(groups_at + piece.start),
                     sums: x.sums.add(groups_at + piece.start),
                     group_stride: x.group_stride,

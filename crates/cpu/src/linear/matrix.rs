@@ -296,7 +296,7 @@ impl Matrix {
         self.columns
     }
 
-    /// How activations must be quantized for the 8-bit path; `None` where weights have the exact path alone
+    /// How activations must be quantized for the integer path; `None` where weights have the exact path alone
     /// (dense and mxfp8). Matrices with the same layout and the same inputs share one quantization.
     pub fn activation_layout(&self) -> Option<ActivationLayout> {
         match self.packing {

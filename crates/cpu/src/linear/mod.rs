@@ -1,7 +1,7 @@
 //! Matrix products: weights of every format times activations.
 //!
 //! Two paths. [`Kernels::linear_f32`] keeps activations in f32 and decodes weights to f32, for every format.
-//! [`Kernels::linear_i8`] multiplies codes with activations quantized by [`Kernels::quantize_rows`], for the formats
+//! [`Kernels::linear_integer`] multiplies codes with activations quantized by [`Kernels::quantize_rows`], for the formats
 //! that have an [`ActivationLayout`]. Each path has one order of floating-point operations, written down in
 //! `scalar.rs`: a result does not depend on the instruction set, on the rows beside it, or on how rows and
 //! outputs are cut among threads.
@@ -165,23 +165,23 @@ impl Kernels {
         }
     }
 
-    /// The 8-bit path: `out = x * matrix`, with `x` quantized for the matrix's layout.
+    /// The integer path: `out = x * matrix`, with `x` quantized for the matrix's layout.
     ///
     /// Panics if the matrix has no layout, if `x` was quantized for another layout or length, or if outputs are cut
     /// elsewhere than at multiples of [`LANES`].
     ///
     /// # Safety
     /// The contract of [`OutputRows`]; the rows of `x` were written and nobody writes them meanwhile.
-    pub unsafe fn linear_i8(&self, product: &Product, x: &QuantizedRows, scratch: &mut Scratch) {
+    pub unsafe fn linear_integer(&self, product: &Product, x: &QuantizedRows, scratch: &mut Scratch) {
         product.check();
         let layout = product.matrix.activation_layout();
-        let layout = layout.expect("the 8-bit path has no kernels for dense and mxfp8 weights");
+        let layout = layout.expect("the integer path has no kernels for dense and mxfp8 weights");
         let x = x.read(layout, product.matrix.columns(), &product.rows);
         // SAFETY: the caller's contract; `read` proved the rows; `for_isa` proved the instruction set.
         unsafe {
             match self.ops {
-                Some(ops) => driver::linear_i8(ops, product, x, scratch),
-                None => scalar::linear_i8(product, layout, x),
+                Some(ops) => driver::linear_integer(ops, product, x, scratch),
+                None => scalar::linear_integer(product, layout, x),
             }
         }
     }

@@ -13,7 +13,7 @@ use std::arch::asm;
 use super::driver::Ops;
 use super::matrix::{Matrix, Packing};
 use super::quantized_rows::{ActivationLayout, QuantizedPointers};
-use super::simd::{self, DecodeRow, FP4_OFFSET, FillPanel, Simd, TileF32, TileI8};
+use super::simd::{self, DecodeRow, FP4_OFFSET, FillPanel, Simd, TileF32, TileInteger};
 
 /// `DOT`: the processor has dot products of signed bytes.
 struct Neon<const DOT: bool>;
@@ -61,6 +61,10 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
     unsafe fn splat_i32(value: i32) -> Self::I {
         unsafe { [vdupq_n_s32(value); 4] }
+    }
+    #[inline(always)]
+    unsafe fn below(high: Self::I, offset: Self::I) -> Self::I {
+        unsafe { each(|i| vaddq_s32(vshlq_n_s32::<7>(high[i]), offset[i])) }
     }
     #[inline(always)]
     unsafe fn to_f32(value: Self::I) -> Self::F {
@@ -174,11 +178,11 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         }
     }
     #[inline(always)]
-    unsafe fn store_rounded(to: *mut i8, x: Self::F) {
+    unsafe fn store_rounded(to: *mut i16, x: Self::F) {
         unsafe {
-            let words: [int16x4_t; 4] = each(|i| vqmovn_s32(vcvtnq_s32_f32(x[i])));
-            let low = vqmovn_s16(vcombine_s16(words[0], words[1]));
-            vst1q_s8(to, vcombine_s8(low, vqmovn_s16(vcombine_s16(words[2], words[3]))));
+            for (i, x) in x.into_iter().enumerate() {
+                vst1_s16(to.add(4 * i), vqmovn_s32(vcvtnq_s32_f32(x)));
+            }
         }
     }
     #[inline(always)]
@@ -352,8 +356,8 @@ with_features! {
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Neon<false>>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Neon<false>>(row);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Neon<false>>(lanes, out);
-    fn tile_i8<const DOT: bool, const R: usize, const P: usize>(tile: &TileI8) =
-        simd::tile_i8::<Neon<DOT>, R, P>(tile);
+    fn tile_integer<const DOT: bool, const R: usize, const P: usize>(tile: &TileInteger) =
+        simd::tile_integer::<Neon<DOT>, R, P>(tile);
     fn tile_f32<const R: usize, const N: usize>(tile: &TileF32) = simd::tile_f32::<Neon<false>, R, N>(tile);
 }
 
@@ -368,10 +372,10 @@ const fn ops<const DOT: bool>() -> Ops {
         code_offset: |packing| {
             if packing == Packing::Affine(8) { i32::from(WIDE_OFFSET) } else { 0 }
         },
-        tiles_one_panel: const { &[tile_i8::<DOT, 1, 1>, tile_i8::<DOT, 2, 1>] },
-        tiles_two_panels: const { &[tile_i8::<DOT, 1, 2>, tile_i8::<DOT, 2, 2>] },
-        tiles_one_panel_wide: const { &[tile_i8::<DOT, 1, 1>, tile_i8::<DOT, 2, 1>] },
-        tiles_two_panels_wide: const { &[tile_i8::<DOT, 1, 2>, tile_i8::<DOT, 2, 2>] },
+        tiles_one_panel: const { &[tile_integer::<DOT, 1, 1>, tile_integer::<DOT, 2, 1>] },
+        tiles_two_panels: const { &[tile_integer::<DOT, 1, 2>, tile_integer::<DOT, 2, 2>] },
+        tiles_one_panel_wide: const { &[tile_integer::<DOT, 1, 1>, tile_integer::<DOT, 2, 1>] },
+        tiles_two_panels_wide: const { &[tile_integer::<DOT, 1, 2>, tile_integer::<DOT, 2, 2>] },
         tiles_f32: const { &[(tile_f32::<1, 4>, 4), (tile_f32::<2, 2>, 2), (tile_f32::<3, 2>, 2)] },
     }
 }

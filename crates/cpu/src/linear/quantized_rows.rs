@@ -1,4 +1,4 @@
-//! Activations as 8-bit integers with one scale a group, in the order in which packed weights lie, so that
+//! Activations as 15-bit integers, two bytes each, with one scale a group, in the order in which packed weights lie, so that
 //! kernels meet both without shuffles.
 
 use std::ops::Range;
@@ -47,11 +47,12 @@ impl ActivationLayout {
 /// Room for quantized activations of several rows, made once and filled again for each product.
 ///
 /// Rows are written by [`Kernels::quantize_rows`](super::Kernels::quantize_rows), by several threads if each
-/// takes its own rows, and read by [`Kernels::linear_i8`](super::Kernels::linear_i8) after all have finished.
+/// takes its own rows, and read by [`Kernels::linear_integer`](super::Kernels::linear_integer) after all have finished.
 /// Of each row and group of activations `x` it holds the integers `xq`, their scale `xs`, the integers' sum, and
 /// `xsum = xs * f32(sum)`:
-/// - `max = max |x|`; if it is below 2^-120, `xs` and all `xq` are 0;
-/// - `xs = max / 127` and `xq = round_ties_even(x * (127 / max))`;
+/// - `max = max |x|`; if it is below 2^-112, `xs` and all `xq` are 0;
+/// - `xs = max / 16256` and `xq = round_ties_even(x * (16256 / max))`, an integer of 15 bits, kept as two bytes:
+///   `xq = 128 * high + low` with `low` from -64 to 63, so that both multiply as signed bytes;
 /// - if any `x` is not finite, `xs` is NaN and all `xq` are 0, so that the group's products are NaN.
 #[derive(Debug)]
 pub struct QuantizedRows {
@@ -68,9 +69,12 @@ pub struct QuantizedRows {
 // SAFETY: the cells are written and read through unsafe functions whose contract keeps writers of a row alone.
 unsafe impl Sync for QuantizedRows {}
 
-/// Rows are kept in pieces of this many activations, `[pieces][rows][PIECE]`: a tile of some rows and one piece is
-/// then one run of memory.
+/// Rows are kept in pieces of this many activations, `[pieces][rows][high, low][PIECE]`: a tile of some rows and one
+/// piece is then one run of memory.
 pub(super) const PIECE: usize = 512;
+
+/// Bytes from one row of a piece to the next.
+pub(super) const VALUE_STRIDE: usize = 2 * PIECE;
 
 /// Groups are at least this long.
 const SMALLEST_GROUP: usize = 16;
@@ -85,7 +89,7 @@ impl QuantizedRows {
         let columns = columns.next_multiple_of(PIECE);
         let groups = columns / SMALLEST_GROUP;
         QuantizedRows {
-            values: cells(rows * columns),
+            values: cells(rows * columns.next_multiple_of(PIECE) * 2),
             scales: cells(rows * groups),
             scaled_sums: cells(rows * groups),
             sums: cells(rows * groups),
@@ -131,7 +135,7 @@ impl QuantizedRows {
             scales: self.scales.as_ptr() as *mut f32,
             scaled_sums: self.scaled_sums.as_ptr() as *mut f32,
             sums: self.sums.as_ptr() as *mut i32,
-            piece_stride: self.rows * PIECE,
+            piece_stride: self.rows * VALUE_STRIDE,
             group_stride: self.columns / SMALLEST_GROUP,
         }
     }
@@ -149,10 +153,10 @@ pub(super) struct QuantizedPointers {
 }
 
 impl QuantizedPointers {
-    /// Where a group's values, or a whole piece's, begin.
+    /// Where the high bytes of a group, or of a whole piece, begin; the low ones are [`PIECE`] further.
     #[inline(always)]
     pub fn value_at(&self, row: usize, column: usize) -> usize {
-        column / PIECE * self.piece_stride + row * PIECE + column % PIECE
+        column / PIECE * self.piece_stride + row * VALUE_STRIDE + column % PIECE
     }
 }
 
@@ -164,8 +168,18 @@ pub(super) enum GroupScale {
     Scaled { scale: f32, multiplier: f32 },
 }
 
-/// 2^-120: below it, 127 / max could overflow.
-const SMALLEST_MAXIMUM: f32 = f32::from_bits(7 << 23);
+/// 2^-112: below it, 16256 / max could overflow.
+const SMALLEST_MAXIMUM: f32 = f32::from_bits(15 << 23);
+
+/// The largest integer: 127 in the high byte, 0 in the low one.
+const LARGEST: f32 = 16256.0;
+
+/// An integer's high and low byte: `value = 128 * high + low`, `low` from -64 to 63.
+#[inline(always)]
+pub(super) fn bytes_of(value: i16) -> [i8; 2] {
+    let high = (value + 64) >> 7;
+    [high as i8, (value - (high << 7)) as i8]
+}
 
 impl GroupScale {
     /// `bits` is the largest `x.to_bits() & 0x7fff_ffff`, which orders magnitudes, infinity and NaN in this order.
@@ -177,7 +191,7 @@ impl GroupScale {
         } else if max < SMALLEST_MAXIMUM {
             GroupScale::Zero(0.0)
         } else {
-            GroupScale::Scaled { scale: max / 127.0, multiplier: 127.0 / max }
+            GroupScale::Scaled { scale: max / LARGEST, multiplier: LARGEST / max }
         }
     }
 }

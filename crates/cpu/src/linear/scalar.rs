@@ -3,7 +3,7 @@
 use checkpoint::quant::e4m3_to_f32;
 
 use super::matrix::{FP4_TWICE, Matrix, Packing};
-use super::quantized_rows::{ActivationLayout, GroupScale, QuantizedPointers};
+use super::quantized_rows::{ActivationLayout, GroupScale, PIECE, QuantizedPointers, bytes_of};
 use super::{InputRows, Product};
 
 /// Quantizes one row; the rule stands at [`QuantizedRows`](super::QuantizedRows).
@@ -26,15 +26,19 @@ pub(super) unsafe fn quantize_row(
         let scale = match GroupScale::new(max) {
             GroupScale::Zero(scale) => {
                 // SAFETY: inside the row.
-                unsafe { out.values.add(first).write_bytes(0, x.len()) };
+                unsafe {
+                    out.values.add(first).write_bytes(0, x.len());
+                    out.values.add(first + PIECE).write_bytes(0, x.len());
+                }
                 scale
             }
             GroupScale::Scaled { scale, multiplier } => {
                 for (index, x) in x.iter().enumerate() {
-                    let value = (x * multiplier).round_ties_even() as i8;
+                    let value = (x * multiplier).round_ties_even() as i16;
                     sum += i32::from(value);
+                    let at = first + layout.place(index);
                     // SAFETY: inside the row.
-                    unsafe { *out.values.add(first + layout.place(index)) = value };
+                    unsafe { [*out.values.add(at), *out.values.add(at + PIECE)] = bytes_of(value) };
                 }
                 scale
             }
@@ -49,14 +53,14 @@ pub(super) unsafe fn quantize_row(
     }
 }
 
-/// The 8-bit path. For each row and output, with `q` the codes (twice the value for fp4), `ws` the scale (half of
+/// The integer path. For each row and output, with `q` the codes (twice the value for fp4), `ws` the scale (half of
 /// the file's for fp4), groups ascending:
 /// - `isum = sum q * xq`, exact, and `acc = fma(f32(isum), ws * xs, acc)`;
 /// - for affine formats `accb = fma(bias, xsum, accb)`, and the result is `acc + accb`; else it is `acc`.
 ///
 /// # Safety
-/// As [`Kernels::linear_i8`](super::Kernels::linear_i8).
-pub(super) unsafe fn linear_i8(product: &Product, layout: ActivationLayout, x: QuantizedPointers) {
+/// As [`Kernels::linear_integer`](super::Kernels::linear_integer).
+pub(super) unsafe fn linear_integer(product: &Product, layout: ActivationLayout, x: QuantizedPointers) {
     let matrix = product.matrix;
     let group_size = matrix.group_size();
     for row in product.rows.clone() {
@@ -67,8 +71,8 @@ pub(super) unsafe fn linear_i8(product: &Product, layout: ActivationLayout, x: Q
                 for index in 0..group_size {
                     let at = x.value_at(row, group * group_size) + layout.place(index);
                     // SAFETY: quantized values of this row.
-                    let value = unsafe { *x.values.add(at) };
-                    isum += integer(matrix, output, group * group_size + index) * i32::from(value);
+                    let [high, low] = unsafe { [*x.values.add(at), *x.values.add(at + PIECE)] }.map(i32::from);
+                    isum += integer(matrix, output, group * group_size + index) * (128 * high + low);
                 }
                 let at = row * x.group_stride + group;
                 // SAFETY: groups of this row.
@@ -111,7 +115,7 @@ pub(super) unsafe fn linear_f32(product: &Product, x: InputRows) {
     }
 }
 
-/// A weight as the 8-bit path multiplies with it.
+/// A weight as the integer path multiplies with it.
 fn integer(matrix: &Matrix, row: usize, column: usize) -> i32 {
     let code = code(matrix, row, column);
     if matrix.packing == Packing::Fp4 { i32::from(FP4_TWICE[code as usize]) } else { code as i32 }

@@ -4,7 +4,7 @@ use super::matrix::{LANES, Matrix};
 use super::quantized_rows::PIECE;
 
 /// Rows that share one filling of panels.
-pub(super) const ROWS_I8: usize = 512;
+pub(super) const ROWS_INTEGER: usize = 512;
 /// Inputs of a block of decoded weights.
 pub(super) const INPUTS_F32: usize = 256;
 /// Rows that share one decoding of weights.
@@ -51,7 +51,7 @@ pub(super) struct Buffers {
     pub staging: *mut u8,
     /// Sixteen rows of one piece's codes.
     pub codes: *mut u8,
-    /// `[ROWS_I8][32]`.
+    /// `[ROWS_INTEGER][32]`.
     pub partial: *mut f32,
     /// `[BLOCKS_F32][16][INPUTS_F32]`.
     pub weights: *mut f32,
@@ -73,7 +73,7 @@ impl Scratch {
             panels: lines(2 * PIECE * LANES + 64 * SLACK_BYTES),
             staging: lines(LANES * (4 * INPUTS_F32 + SLACK_BYTES)),
             codes: lines(LANES * (PIECE + SLACK_BYTES)),
-            partial: lines(4 * ROWS_I8 * PARTIAL_STRIDE),
+            partial: lines(4 * ROWS_INTEGER * PARTIAL_STRIDE),
             weights: lines(4 * BLOCKS_F32 * LANES * INPUTS_F32),
             lanes: lines(4 * BLOCKS_F32 * ROWS_F32 * LANES * 16),
             input_tail: lines(4 * ROWS_F32 * 16),

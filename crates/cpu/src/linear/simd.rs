@@ -5,7 +5,7 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::matrix::{Matrix, Packing, ParameterBlocks};
-use super::quantized_rows::{ActivationLayout, GroupScale, QuantizedPointers};
+use super::quantized_rows::{ActivationLayout, GroupScale, PIECE, QuantizedPointers, bytes_of};
 
 /// Sixteen lanes of f32 and i32, in as many registers as they need.
 ///
@@ -32,6 +32,8 @@ pub(super) trait Simd {
     /// `a * b + c`, rounded once.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     unsafe fn splat_i32(value: i32) -> Self::I;
+    /// `high * 128 + offset`, wrapping.
+    unsafe fn below(high: Self::I, offset: Self::I) -> Self::I;
     unsafe fn to_f32(value: Self::I) -> Self::F;
     /// Codes of one panel step, `[16 outputs][4]`.
     unsafe fn codes(from: *const u8) -> Self::W;
@@ -53,8 +55,8 @@ pub(super) trait Simd {
     unsafe fn max_magnitude(x: Self::F, than: Self::I) -> Self::I;
     /// The largest lane, unsigned.
     unsafe fn max_lane(value: Self::I) -> u32;
-    /// Sixteen `round_ties_even(x)`, each within -127 and 127.
-    unsafe fn store_rounded(to: *mut i8, x: Self::F);
+    /// Sixteen `round_ties_even(x)`, each within -16256 and 16256.
+    unsafe fn store_rounded(to: *mut i16, x: Self::F);
     /// For each of sixteen registers the sum of its lanes: `l + 8`, `l + 4`, `l + 2`, `l + 1`.
     unsafe fn sum_lanes(registers: &[Self::F; 16]) -> Self::F;
     /// The next 32 bytes of sixteen rows, by columns of four bytes.
@@ -282,7 +284,7 @@ pub(super) unsafe fn quantize_row<S: Simd>(
 ) {
     let group_size = layout.group_size();
     let (planes, span) = (layout.planes(), layout.span());
-    let mut natural = [0i8; 128];
+    let mut natural = [0i16; 128];
     for group in 0..columns / group_size {
         // SAFETY: the caller's contract, as in the scalar twin.
         unsafe {
@@ -296,6 +298,7 @@ pub(super) unsafe fn quantize_row<S: Simd>(
             let scale = match GroupScale::new(S::max_lane(max)) {
                 GroupScale::Zero(scale) => {
                     to.write_bytes(0, group_size);
+                    to.add(PIECE).write_bytes(0, group_size);
                     scale
                 }
                 GroupScale::Scaled { scale, multiplier } => {
@@ -309,8 +312,8 @@ pub(super) unsafe fn quantize_row<S: Simd>(
                     for block in (0..group_size).step_by(span * planes) {
                         for plane in 0..planes {
                             for byte in 0..span {
-                                let from = natural[block + byte * planes + plane];
-                                *to.add(block + plane * span + byte) = from;
+                                let to = to.add(block + plane * span + byte);
+                                [*to, *to.add(PIECE)] = bytes_of(natural[block + byte * planes + plane]);
                             }
                         }
                     }
@@ -325,8 +328,8 @@ pub(super) unsafe fn quantize_row<S: Simd>(
     }
 }
 
-/// A tile of the 8-bit path: some rows times one or two panels of sixteen outputs, over some groups.
-pub(super) struct TileI8 {
+/// A tile of the integer path: some rows times one or two panels of sixteen outputs, over some groups.
+pub(super) struct TileInteger {
     /// `[panels][steps][16 outputs][4]`, codes unpacked; steps follow the order of activations.
     pub panels: *const u8,
     /// Bytes from one panel to the next.
@@ -341,7 +344,7 @@ pub(super) struct TileI8 {
     pub scales: *const f32,
     /// Elements from one panel's scales (or biases) to the next's.
     pub parameter_stride: usize,
-    /// Of the first row, from this tile's first group.
+    /// High bytes of the first row, from this tile's first group; low ones are PIECE further.
     pub values: *const i8,
     /// Bytes from one row's values to the next's.
     pub value_stride: usize,
@@ -361,7 +364,7 @@ pub(super) struct TileI8 {
     pub out_stride: usize,
 }
 
-/// The second sum of the 8-bit path.
+/// The second sum of the integer path.
 pub(super) struct TileBiases {
     /// `[panels][groups][16]`.
     pub biases: *const f32,
@@ -373,7 +376,7 @@ pub(super) struct TileBiases {
 
 /// `R` rows times `P` panels.
 #[inline(always)]
-pub(super) unsafe fn tile_i8<S: Simd, const R: usize, const P: usize>(tile: &TileI8) {
+pub(super) unsafe fn tile_integer<S: Simd, const R: usize, const P: usize>(tile: &TileInteger) {
     // SAFETY: the driver hands over pointers to all that the tile's sizes say.
     unsafe {
         let mut acc = [[S::splat(0.0); P]; R];
@@ -388,28 +391,36 @@ pub(super) unsafe fn tile_i8<S: Simd, const R: usize, const P: usize>(tile: &Til
         let mut values = tile.values;
         for group in 0..tile.groups {
             let mut sums = [[S::splat_i32(0); P]; R];
-            if tile.code_offset != 0 {
-                for r in 0..R {
-                    let sum = *tile.sums.add(r * tile.group_stride + group);
-                    sums[r] = [S::splat_i32(tile.code_offset * sum); P];
-                }
-            }
-            for _ in 0..tile.steps / 4 {
-                for step in 0..4 {
-                    let mut codes = [S::codes(panel.add(64 * step)); P];
-                    for p in 1..P {
-                        codes[p] = S::codes(panel.add(p * tile.panel_stride + 64 * step));
-                    }
+            // First the products with the high bytes, then those with the low ones on top of 128 times the first.
+            for plane in 0..2 {
+                if plane == 1 {
                     for r in 0..R {
-                        let x = S::activations(values.add(r * tile.value_stride + 4 * step));
+                        let offset = tile.code_offset * *tile.sums.add(r * tile.group_stride + group);
                         for p in 0..P {
-                            sums[r][p] = S::dot(sums[r][p], codes[p], x);
+                            sums[r][p] = S::below(sums[r][p], S::splat_i32(offset));
                         }
                     }
                 }
-                panel = panel.add(256);
-                values = values.add(16);
+                let (mut panel, mut values) = (panel, values.add(plane * PIECE));
+                for _ in 0..tile.steps / 4 {
+                    for step in 0..4 {
+                        let mut codes = [S::codes(panel.add(64 * step)); P];
+                        for p in 1..P {
+                            codes[p] = S::codes(panel.add(p * tile.panel_stride + 64 * step));
+                        }
+                        for r in 0..R {
+                            let x = S::activations(values.add(r * tile.value_stride + 4 * step));
+                            for p in 0..P {
+                                sums[r][p] = S::dot(sums[r][p], codes[p], x);
+                            }
+                        }
+                    }
+                    panel = panel.add(256);
+                    values = values.add(16);
+                }
             }
+            panel = panel.add(64 * tile.steps);
+            values = values.add(4 * tile.steps);
             let mut scales = [S::splat(0.0); P];
             for p in 0..P {
                 scales[p] = S::load(tile.scales.add(p * tile.parameter_stride + 16 * group));
