@@ -11,7 +11,7 @@ pub struct BackendArguments {
     /// What computes.
     #[arg(long, value_enum, default_value_t = Kind::DEFAULT)]
     pub backend: Kind,
-    /// How precisely: `fast` takes 8-bit activations with quantized weights, `exact` computes in f32.
+    /// How precisely: `fast` takes 15-bit integer activations with quantized weights, `exact` computes in f32.
     #[arg(long, value_enum, default_value_t = Precision::Fast)]
     pub precision: Precision,
     /// Threads of the CPU [default: one a physical core].
@@ -39,7 +39,7 @@ impl Kind {
 /// How precisely a backend computes.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
-    /// 8-bit activations with quantized weights, keys and values in 16 bits.
+    /// Integer activations with quantized weights, keys and values in 16 bits.
     Fast,
     /// Everything in 32 bits.
     Exact,

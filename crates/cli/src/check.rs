@@ -131,5 +131,5 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Nats a position: what 8-bit activations may cost.
+/// Nats a position: what the default precision may cost.
 const MOST_KL: f64 = 2e-3;

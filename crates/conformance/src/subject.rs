@@ -91,12 +91,7 @@ pub(crate) fn prove_kept(
         let spec = engine.plan().value(value);
         let (wanted, found) = (rows(value) * spec.columns, outputs.kept.get(place).map_or(0, Vec::len));
         if wanted != found {
-            return Err(CheckError::Kept {
-                backend: engine.backend_name(),
-                value: spec.name.clone(),
-                wanted,
-                found,
-            });
+            return Err(CheckError::Kept { backend: engine.backend_name(), value: spec.name.clone(), wanted, found });
         }
     }
     Ok(())

@@ -46,8 +46,20 @@ fn every_operation_and_format_has_cases() {
     let suite = Suite::new(SEED).unwrap();
     let ops: BTreeSet<&str> = suite.cases().iter().map(|case| case.op()).collect();
     let all = [
-        "add", "attention", "embed", "experts", "gelu_mul", "kv_append", "linear", "rms_norm", "rope", "route", "sample",
-        "scale", "select_rows", "softcap",
+        "add",
+        "attention",
+        "embed",
+        "experts",
+        "gelu_mul",
+        "kv_append",
+        "linear",
+        "rms_norm",
+        "rope",
+        "route",
+        "sample",
+        "scale",
+        "select_rows",
+        "softcap",
     ];
     assert_eq!(ops, BTreeSet::from(all));
     for op in ["embed", "linear", "experts"] {

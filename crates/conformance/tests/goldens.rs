@@ -6,10 +6,10 @@ use std::path::Path;
 
 use checkpoint::{Checkpoint, TensorView};
 use common::{cpu, folders, open, reference, subject};
-use markbase_conformance::{Make, Subject, distribution};
 use cpu::Precision;
 use cpu::isa::Isa;
 use engine::{Engine, EngineOptions};
+use markbase_conformance::{Make, Subject, distribution};
 use plan::{Plan, Value};
 
 /// Largest difference of a logit or of a site's value that f32 sums of another order explain: the two

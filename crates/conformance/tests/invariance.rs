@@ -52,8 +52,12 @@ fn reference_rows_stand_alone() {
 
 #[test]
 fn cpu_rows_stand_alone_on_every_machine() {
-    let subjects =
-        [subject(golden("e-mixed")), with_window("moe-mixed", 8), with_window("unified-nvfp4", 8), subject(golden("dense-mxfp8"))];
+    let subjects = [
+        subject(golden("e-mixed")),
+        with_window("moe-mixed", 8),
+        with_window("unified-nvfp4", 8),
+        subject(golden("dense-mxfp8")),
+    ];
     for (index, (isa, precision, threads)) in machines().into_iter().enumerate() {
         // Every kind of model on every instruction set in both precisions would take minutes: they take turns, and
         // plain Rust has the shortest.

@@ -44,8 +44,6 @@ fn cpu_agrees_with_the_reference_step_by_step_in_every_kind() {
         assert!(found.agrees(), "{name}\n{found}");
         let fast = || cpu(Isa::best(), 2, Precision::Fast);
         let found = divergence(subject, &reference, &fast, &tokens, DivergenceOptions::FIFTEEN_BIT).unwrap();
-        println!("{name}: largest {:.1e}", found.fused.steps.iter().map(|step| step.relative).fold(0.0, f32::max));
-        println!("{name}: mean {:.1e}", found.fused.steps.iter().map(|step| step.mean).fold(0.0, f32::max));
         assert!(found.agrees(), "{name}\n{found}");
         assert_eq!(finite(subject, &fast, &tokens, 21).unwrap(), None, "{name}");
     });

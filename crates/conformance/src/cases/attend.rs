@@ -18,14 +18,7 @@ struct Shape {
 }
 
 pub(super) fn add(draft: &mut Draft) -> Result<(), CheckError> {
-    let one_head = Shape {
-        heads: 1,
-        kv_heads: 1,
-        head_dim: 16,
-        window: None,
-        spans: Spans::Causal,
-        is_wanted: false,
-    };
+    let one_head = Shape { heads: 1, kv_heads: 1, head_dim: 16, window: None, spans: Spans::Causal, is_wanted: false };
     append(draft)?;
     attention(draft, one_head)?;
     for window in [None, Some(1), Some(4), Some(16), Some(17), Some(33)] {
@@ -71,13 +64,16 @@ fn attention(draft: &mut Draft, shape: Shape) -> Result<(), CheckError> {
     let scale = if is_wanted { 4.0 / (head_dim as f32).sqrt() } else { 1.0 };
     let out = case.build.attention(site("attention"), q, at, heads, scale);
     case.check_sized(out, Quantity::Attended, 1.0);
-    if is_wanted { case.finish_wanted("attention", out, launches) } else { case.finish_tokens("attention", out, launches) }
+    if is_wanted {
+        case.finish_wanted("attention", out, launches)
+    } else {
+        case.finish_tokens("attention", out, launches)
+    }
 }
 
 /// A row that sees itself alone reads back the value that it appended.
 fn append(draft: &mut Draft) -> Result<(), CheckError> {
-    let shape =
-        Shape { heads: 2, kv_heads: 2, head_dim: 32, window: Some(1), spans: Spans::Causal, is_wanted: false };
+    let shape = Shape { heads: 2, kv_heads: 2, head_dim: 32, window: Some(1), spans: Spans::Causal, is_wanted: false };
     let (cache, at) = layout(shape);
     let launches = with_cache(draft.random, &cache, shape.spans);
     let mut case = draft.case("kv_append 2 heads of 32".into(), cache);
@@ -90,8 +86,7 @@ fn append(draft: &mut Draft) -> Result<(), CheckError> {
 
 /// More keys than any backend takes in one piece.
 fn long_attention(draft: &mut Draft) -> Result<(), CheckError> {
-    let shape =
-        Shape { heads: 2, kv_heads: 1, head_dim: 16, window: None, spans: Spans::Causal, is_wanted: true };
+    let shape = Shape { heads: 2, kv_heads: 1, head_dim: 16, window: None, spans: Spans::Causal, is_wanted: true };
     let (cache, at) = layout(shape);
     let launches = long(draft.random, &cache, 1_100);
     let mut case = draft.case("attention 2/1 heads of 16, 1,100 keys, wanted rows".into(), cache);

@@ -199,9 +199,7 @@ impl Case {
         let wanted = inputs.sampling.iter().flatten().count();
         match outputs.sampled.len() == wanted {
             true => Ok(()),
-            false => {
-                Err(CheckError::Sampled { backend: backend.to_owned(), wanted, found: outputs.sampled.len() })
-            }
+            false => Err(CheckError::Sampled { backend: backend.to_owned(), wanted, found: outputs.sampled.len() }),
         }
     }
 
@@ -210,9 +208,11 @@ impl Case {
         for (place, check) in self.checks.iter().enumerate() {
             let bound = tolerance(check.quantity, arithmetic);
             let spec = self.plan.value(check.value);
-            let pairs = self.want.iter().zip(got).flat_map(|(want, got)| {
-                want.kept[place].iter().copied().zip(got.kept[place].iter().copied())
-            });
+            let pairs = self
+                .want
+                .iter()
+                .zip(got)
+                .flat_map(|(want, got)| want.kept[place].iter().copied().zip(got.kept[place].iter().copied()));
             let pairs: Vec<(f32, f32)> = pairs.collect();
             let squares: f64 = pairs.iter().map(|(want, _)| f64::from(*want).powi(2)).sum();
             let rms = (squares / pairs.len().max(1) as f64).sqrt() as f32;
@@ -286,7 +286,13 @@ impl fmt::Display for CaseReport {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failed = self.failures().count();
-        writeln!(f, "{}: {} of {} cases agree with the reference", self.backend, self.cases.len() - failed, self.cases.len())?;
+        writeln!(
+            f,
+            "{}: {} of {} cases agree with the reference",
+            self.backend,
+            self.cases.len() - failed,
+            self.cases.len()
+        )?;
         for case in self.failures() {
             writeln!(f, "  {case}")?;
         }

@@ -8,7 +8,8 @@ use crate::{CheckError, Quantity};
 
 pub(super) fn add(draft: &mut Draft) -> Result<(), CheckError> {
     for is_wanted in [false, true] {
-        for (columns, group, has_weight) in [(1, 1, true), (48, 48, true), (80, 16, true), (96, 32, false), (7, 7, false)]
+        for (columns, group, has_weight) in
+            [(1, 1, true), (48, 48, true), (80, 16, true), (96, 32, false), (7, 7, false)]
         {
             let name = format!("rms_norm {columns} in groups of {group}{}", rows_name(is_wanted));
             row_case(draft, name, is_wanted, |case| {
@@ -27,9 +28,13 @@ pub(super) fn add(draft: &mut Draft) -> Result<(), CheckError> {
                 ("rms_norm", out)
             })?;
         }
-        for (heads, head_dim, turned_pairs, theta, factor) in
-            [(1, 2, 1, 1e4, 1.0), (2, 16, 8, 1e4, 1.0), (3, 64, 8, 1e6, 1.0), (1, 32, 4, 1e6, 8.0), (1, 16, 0, 1e4, 1.0)]
-        {
+        for (heads, head_dim, turned_pairs, theta, factor) in [
+            (1, 2, 1, 1e4, 1.0),
+            (2, 16, 8, 1e4, 1.0),
+            (3, 64, 8, 1e6, 1.0),
+            (1, 32, 4, 1e6, 8.0),
+            (1, 16, 0, 1e4, 1.0),
+        ] {
             let name = format!("rope {heads} heads of {head_dim}, {turned_pairs} pairs{}", rows_name(is_wanted));
             row_case(draft, name, is_wanted, |case| {
                 let x = operand(case, "x", heads * head_dim, 1.0, is_wanted);
@@ -91,13 +96,14 @@ fn rows_name(is_wanted: bool) -> &'static str {
     if is_wanted { ", wanted rows" } else { "" }
 }
 
+/// A random operand of token rows, or of wanted rows.
 fn operand(case: &mut CaseDraft, role: &'static str, columns: usize, deviation: f32, is_wanted: bool) -> Value {
     let x = case.source(role, columns, deviation);
     match (is_wanted, role) {
         (false, _) => x,
-        (true, "a" | "gate") => case.wanted("left_wanted", x),
-        (true, "b" | "up") => case.wanted("right_wanted", x),
-        (true, _) => case.wanted("x_wanted", x),
+        // Two values of one plan have two names.
+        (true, "b" | "up") => case.wanted("second_wanted", x),
+        (true, _) => case.wanted("first_wanted", x),
     }
 }
 

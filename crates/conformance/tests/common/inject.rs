@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use plan::{
-    Backend, BackendError, CacheLayout, CompileOptions, ExecutableId, LoadProgress, MemoryInfo, Op, Plan, ScaleBy, Site,
-    Slice, Step, StepInputs, StepOutputs, Ticket, Value, ValueSpec, WeightSpec,
+    Backend, BackendError, CacheLayout, CompileOptions, ExecutableId, LoadProgress, MemoryInfo, Op, Plan, ScaleBy,
+    Site, Slice, Step, StepInputs, StepOutputs, Ticket, Value, ValueSpec, WeightSpec,
 };
 
 /// What goes wrong where.
@@ -61,8 +61,10 @@ impl Faulty {
     fn altered(&self, plan: &Plan) -> (Plan, (Value, Value)) {
         let mut plan = plan.clone();
         let Fault { layer, role, factor, .. } = self.fault;
-        let place =
-            plan.values.iter().position(|spec| spec.site.layer == layer && (spec.site.role == role || spec.name == role));
+        let place = plan
+            .values
+            .iter()
+            .position(|spec| spec.site.layer == layer && (spec.site.role == role || spec.name == role));
         let place = place.unwrap_or_else(|| panic!("no value at {layer:?} {role}"));
         let (sound, wrong) = (Value(place as u32), Value(plan.values.len() as u32));
         let site = Site { layer, role: "fault" };

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
-use markbase_conformance::{Subject, TensorSet};
 use cpu::isa::Isa;
 use cpu::{Cpu, CpuOptions, Precision};
+use markbase_conformance::{Subject, TensorSet};
 use model::{Model, ModelError};
 use plan::Backend;
 use reference::Reference;
@@ -77,12 +77,7 @@ pub fn logits(subject: &Subject, backend: Box<dyn Backend>, tokens: &[u32]) -> V
 }
 
 /// Values of every row of `tokens` in one step.
-pub fn kept(
-    subject: &Subject,
-    mut backend: Box<dyn Backend>,
-    tokens: &[u32],
-    keep: Vec<plan::Value>,
-) -> Vec<Vec<f32>> {
+pub fn kept(subject: &Subject, mut backend: Box<dyn Backend>, tokens: &[u32], keep: Vec<plan::Value>) -> Vec<Vec<f32>> {
     backend.load(&subject.plan.weights, &subject.checkpoint, &mut |_| {}).unwrap();
     let options = engine::EngineOptions {
         context: tokens.len(),
