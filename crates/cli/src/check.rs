@@ -78,7 +78,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let is_exact = arguments.backend.backend == Kind::Reference || arguments.backend.precision == Precision::Exact;
     let (arithmetic, bounds) = match is_exact {
         true => (Arithmetic::F32, DivergenceOptions::F32),
-        false => (Arithmetic::EightBit, DivergenceOptions::EIGHT_BIT),
+        false => (Arithmetic::FifteenBit, DivergenceOptions::FIFTEEN_BIT),
     };
     let mut out = std::io::stdout().lock();
     let mut results = serde_json::Map::new();

@@ -6,7 +6,6 @@ use common::succeeds;
 
 #[test]
 fn help_texts() {
-    let _ = common::model;
     let mut text = succeeds(&["--help"]);
     for command in ["run", "logits", "plan", "inspect", "synth", "bench", "check"] {
         text.push_str(&format!("\n=== markbase {command} --help\n\n{}", succeeds(&[command, "--help"])));

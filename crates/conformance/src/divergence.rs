@@ -26,9 +26,6 @@ impl DivergenceOptions {
     /// Keys and values in f16, which round by 2^-12, beside 15-bit activations, which add less; through all layers. A
     /// router whose scores nearly tie may choose another expert, which is no fault, but shows from there on.
     pub const FIFTEEN_BIT: DivergenceOptions = DivergenceOptions { piece: 8, largest: 0.1, mean: 0.01 };
-    /// 8-bit activations: every product adds some 0.7 % (see the tolerances of cases), which passes from layer to
-    /// layer. The largest of many numbers says little then, so that only one beyond twice its row's size counts.
-    pub const EIGHT_BIT: DivergenceOptions = DivergenceOptions { piece: 8, largest: 2.0, mean: 0.15 };
 }
 
 /// Two backends compared, with the second one's steps fused and not.

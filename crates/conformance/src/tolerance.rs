@@ -13,8 +13,6 @@ pub enum Arithmetic {
     /// Activations of quantized weights as integers of 15 bits, one scale a group at the least; keys and values in
     /// f16.
     FifteenBit,
-    /// The same with activations of 8 bits.
-    EightBit,
 }
 
 /// A kind of number that a step writes.
@@ -67,7 +65,6 @@ const F32_ROUNDING: f32 = 3.4e-8;
 /// Deviation of integer activations as a share of theirs: a group's largest number, three deviations, is that many
 /// steps; a rounding deviates by a step / sqrt(12). A product of independent numbers deviates by the same share.
 const FIFTEEN_BIT_ROUNDING: f32 = 3.0 / 16256.0 / 3.464;
-const EIGHT_BIT_ROUNDING: f32 = 3.0 / 127.0 / 3.464;
 
 /// Mean magnitude of normal numbers in deviations, and a fifth more for small samples.
 const MEAN: f32 = 0.8 * 1.2;
@@ -106,12 +103,6 @@ const FIFTEEN_BIT_PRODUCT: Tolerance = Tolerance {
     name: "15-bit product",
     largest: 6.0 * FIFTEEN_BIT_ROUNDING,
     mean: MEAN * FIFTEEN_BIT_ROUNDING,
-    reason: INTEGER_PRODUCT,
-};
-const EIGHT_BIT_PRODUCT: Tolerance = Tolerance {
-    name: "8-bit product",
-    largest: 6.0 * EIGHT_BIT_ROUNDING,
-    mean: MEAN * EIGHT_BIT_ROUNDING,
     reason: INTEGER_PRODUCT,
 };
 const INTEGER_PRODUCT: &str = "the rounding of integer activations; six deviations, sums being nearly normal";
@@ -171,18 +162,12 @@ const FIFTEEN_BIT_EXPERTS: Tolerance = Tolerance {
     mean: MEAN * 3.5 * FIFTEEN_BIT_ROUNDING,
     reason: INTEGER_EXPERTS,
 };
-const EIGHT_BIT_EXPERTS: Tolerance = Tolerance {
-    name: "8-bit experts",
-    largest: 6.0 * 3.5 * EIGHT_BIT_ROUNDING,
-    mean: MEAN * 3.5 * EIGHT_BIT_ROUNDING,
-    reason: INTEGER_EXPERTS,
-};
 const INTEGER_EXPERTS: &str = "integer products of x for gate and up (a share of sqrt(2)), and of the gated numbers, \
                                whose largest is ten deviations (a share of 10/3)";
 
 /// The bound of a quantity.
 pub fn tolerance(quantity: Quantity, arithmetic: Arithmetic) -> &'static Tolerance {
-    use Arithmetic::{EightBit, F32, FifteenBit};
+    use Arithmetic::{F32, FifteenBit};
     match (quantity, arithmetic) {
         (Quantity::Same, _) | (Quantity::Cached, F32) => &SAME,
         (Quantity::Decoded, _) => &DECODED,
@@ -190,17 +175,15 @@ pub fn tolerance(quantity: Quantity, arithmetic: Arithmetic) -> &'static Toleran
         (Quantity::DenseProduct, _) => &DENSE_PRODUCT,
         (Quantity::QuantizedProduct, F32) => &QUANTIZED_PRODUCT,
         (Quantity::QuantizedProduct, FifteenBit) => &FIFTEEN_BIT_PRODUCT,
-        (Quantity::QuantizedProduct, EightBit) => &EIGHT_BIT_PRODUCT,
         (Quantity::Turned, _) => &TURNED,
-        (Quantity::Cached, FifteenBit | EightBit) => &CACHED_F16,
+        (Quantity::Cached, FifteenBit) => &CACHED_F16,
         (Quantity::Attended, F32) => &ATTENDED,
-        (Quantity::Attended, FifteenBit | EightBit) => &ATTENDED_F16,
+        (Quantity::Attended, FifteenBit) => &ATTENDED_F16,
         (Quantity::Gated, _) => &GATED,
         (Quantity::Capped, _) => &CAPPED,
         (Quantity::Shares, _) => &SHARES,
         (Quantity::DenseExperts, _) => &DENSE_EXPERTS,
         (Quantity::QuantizedExperts, F32) => &QUANTIZED_EXPERTS,
         (Quantity::QuantizedExperts, FifteenBit) => &FIFTEEN_BIT_EXPERTS,
-        (Quantity::QuantizedExperts, EightBit) => &EIGHT_BIT_EXPERTS,
     }
 }

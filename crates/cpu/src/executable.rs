@@ -43,6 +43,8 @@ pub(crate) struct ThreadScratch {
     pub sampler: Sampler,
     /// Which slot of an experts launch comes when, sorted by expert.
     pub slots: Vec<u32>,
+    /// Where each slot came.
+    pub places: Vec<u32>,
     /// `[experts + 1]`: where each expert's slots begin.
     pub firsts: Vec<u32>,
 }
@@ -146,6 +148,7 @@ impl Executable {
                 probabilities: vec![0.0; experts],
                 sampler: Sampler::new(kernels, plan.vocabulary()),
                 slots: vec![0; slots],
+                places: vec![0; slots],
                 firsts: vec![0; experts + 1],
             })
         });

@@ -4,6 +4,7 @@
 mod backend;
 mod cache;
 mod executable;
+mod experts;
 mod fuse;
 pub mod isa;
 pub mod kernels;

@@ -1,10 +1,10 @@
 //! One step: a team of threads walks the launches, a barrier after each. Within a launch every number has
 //! one writer, by row or by column; what a launch reads was written before the last barrier.
 
-use plan::{NonFinite, Op, Plan, Rows, ScaleBy, Slice, Step, StepInputs, Value, WeightId, WeightShape, uniform};
+use plan::{NonFinite, Op, Plan, Rows, ScaleBy, Slice, Step, StepInputs, Value, WeightId, uniform};
 
 use crate::cache::Cache;
-use crate::executable::{ATTENTION_ROWS, Arena, Executable, ThreadScratch, few_pairs};
+use crate::executable::{ATTENTION_ROWS, Executable, ThreadScratch, few_pairs};
 use crate::fuse::Launch;
 use crate::kernels::attention::{Attention, partial_len, splits};
 use crate::kernels::{Kernels, route, sample};
@@ -62,17 +62,17 @@ impl View {
         }
     }
 
-    fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.token_rows.len()
     }
 }
 
 impl Run<'_> {
-    fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Plan {
         &self.executable.plan
     }
 
-    fn view(&self, rows: Rows) -> &View {
+    pub(crate) fn view(&self, rows: Rows) -> &View {
         match rows {
             Rows::Tokens => &self.tokens,
             Rows::Wanted => &self.wanted,
@@ -122,7 +122,7 @@ impl Run<'_> {
 
     /// # Safety
     /// The value was written before the last barrier, or by this thread, and nobody writes it now.
-    unsafe fn row(&self, value: Value, row: usize) -> &[f32] {
+    pub(crate) unsafe fn row(&self, value: Value, row: usize) -> &[f32] {
         let columns = self.plan().value(value).columns;
         // SAFETY: the caller's; the value has this row.
         unsafe { std::slice::from_raw_parts(self.start(value).add(row * columns), columns) }
@@ -138,7 +138,7 @@ impl Run<'_> {
     /// # Safety
     /// This thread alone touches this row of the value now.
     #[expect(clippy::mut_from_ref, reason = "the arena is memory that threads share by rows, not a value of its own")]
-    unsafe fn row_mut(&self, value: Value, row: usize) -> &mut [f32] {
+    pub(crate) unsafe fn row_mut(&self, value: Value, row: usize) -> &mut [f32] {
         let columns = self.plan().value(value).columns;
         // SAFETY: the caller's; the value has this row.
         unsafe { std::slice::from_raw_parts_mut(self.start(value).add(row * columns), columns) }
@@ -248,7 +248,7 @@ impl Run<'_> {
         }
     }
 
-    fn layout(&self, matrix: &Matrix, is_exact: bool) -> Option<ActivationLayout> {
+    pub(crate) fn layout(&self, matrix: &Matrix, is_exact: bool) -> Option<ActivationLayout> {
         if self.is_quantized && !is_exact { matrix.activation_layout() } else { None }
     }
 
@@ -385,116 +385,6 @@ impl Run<'_> {
         }
     }
 
-    /// Rows are gathered by expert, so that each expert's weights are read once however many rows it has;
-    /// a row's experts are summed in the order of the router's choice whatever that order is here.
-    ///
-    /// # Safety
-    /// As [`Run::launch`].
-    unsafe fn experts(&self, member: &Member, step: &Step, scratch: &mut ThreadScratch) {
-        let Op::Experts { x, experts, weights, gate, up, down, out } = step.op else {
-            unreachable!("an experts launch")
-        };
-        let buffers = self.executable.experts.as_ref().expect("compile made buffers for experts");
-        let WeightShape::Experts { experts: count, rows: intermediate, columns: hidden } =
-            self.plan().weight(gate).shape
-        else {
-            unreachable!("a checked plan has stacks here")
-        };
-        let top_k = self.plan().value(experts).columns;
-        let rows = self.view(self.plan().value(x).rows).rows();
-        let slots = rows * top_k;
-        if slots == 0 {
-            return;
-        }
-        let chosen = |slot: usize| {
-            // SAFETY: the router's launch is finished.
-            unsafe { self.row(experts, slot / top_k)[slot % top_k].to_bits() as usize }
-        };
-        sort_slots(slots, count, chosen, &mut scratch.slots, &mut scratch.firsts);
-        let order = &scratch.slots[..slots];
-        // SAFETY (all blocks below): each phase gives every place and output one writer; barriers stand between.
-        for place in member.share(slots, 1) {
-            let row = order[place] as usize / top_k;
-            unsafe { numbers(&buffers.x, place, hidden) }.copy_from_slice(unsafe { self.row(x, row) });
-        }
-        let ThreadScratch { linear, firsts, .. } = scratch;
-        let [gate, up, down] = [gate, up, down].map(|weight| self.weights.matrices(weight));
-        unsafe { self.stacks(member, &[(gate, &buffers.gate), (up, &buffers.up)], &buffers.x, firsts, linear) };
-        member.barrier();
-        for place in member.share(slots, 1) {
-            let [gate, up] = [&buffers.gate, &buffers.up].map(|arena| unsafe { numbers(arena, place, intermediate) });
-            self.kernels.gelu_mul_in_place(gate, up);
-        }
-        unsafe { self.stacks(member, &[(down, &buffers.down)], &buffers.gate, firsts, linear) };
-        member.barrier();
-        // Where each slot went, so that a row finds its experts again in its own order.
-        let mut places = std::mem::take(&mut scratch.slots);
-        invert(&mut places[..slots]);
-        for row in member.share(rows, 1) {
-            let out = unsafe { self.row_mut(out, row) };
-            let shares = unsafe { self.row(weights, row) };
-            for (j, &share) in shares.iter().enumerate() {
-                let part = unsafe { numbers(&buffers.down, places[row * top_k + j] as usize, hidden) };
-                match j {
-                    0 => self.kernels.scale(out, part, share),
-                    _ => self.kernels.add_scaled(out, part, share),
-                }
-            }
-        }
-        scratch.slots = places;
-    }
-
-    /// Each expert's rows of `x` times its matrix in each stack; `firsts` says where an expert's rows begin.
-    ///
-    /// # Safety
-    /// As [`Run::launch`]; `x` is finished but for barriers.
-    unsafe fn stacks(
-        &self,
-        member: &Member,
-        stacks: &[(&[Matrix], &Arena)],
-        x: &Arena,
-        firsts: &[u32],
-        scratch: &mut crate::linear::Scratch,
-    ) {
-        let quantized = &self.executable.experts.as_ref().expect("compile made buffers for experts").quantized;
-        let columns = stacks[0].0[0].columns();
-        let input = InputRows { start: x.start(), stride: columns };
-        let slots = firsts.last().map_or(0, |&slots| slots as usize);
-        let mut held = None;
-        member.barrier();
-        for (stack, out) in stacks {
-            let layout = self.layout(&stack[0], false);
-            if let Some(layout) = layout
-                && held != Some(layout)
-            {
-                if held.is_some() {
-                    // The rows still hold another layout, which slower threads may be reading.
-                    member.barrier();
-                }
-                // SAFETY: this thread alone writes its share of rows.
-                unsafe { self.products.quantize_rows(layout, input, columns, member.share(slots, 1), quantized) };
-                member.barrier();
-                held = Some(layout);
-            }
-            for (expert, matrix) in stack.iter().enumerate() {
-                let rows = firsts[expert] as usize..firsts[expert + 1] as usize;
-                let outputs = member.share(matrix.rows(), LANES);
-                if rows.is_empty() || outputs.is_empty() {
-                    continue;
-                }
-                let product =
-                    Product { matrix, rows, outputs, out: OutputRows { start: out.start(), stride: matrix.rows() } };
-                // SAFETY: each thread writes its own outputs.
-                unsafe {
-                    match layout {
-                        Some(_) => self.products.linear_integer(&product, quantized, scratch),
-                        None => self.products.linear_f32(&product, input, scratch),
-                    }
-                }
-            }
-        }
-    }
-
     /// Finds the first number that is not finite among what a launch wrote.
     fn look_at(&self, launch: &Launch) {
         let mut found = self.non_finite.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -542,58 +432,5 @@ impl Run<'_> {
             plan::Sampled { row: self.inputs.wanted[row], token }
         })
         .collect()
-    }
-}
-
-/// Row `row` of `columns` numbers.
-///
-/// # Safety
-/// The arena has this row, and this thread alone writes it, or nobody does.
-#[expect(clippy::mut_from_ref, reason = "the arena is memory that threads share by rows, not a value of its own")]
-unsafe fn numbers(arena: &Arena, row: usize, columns: usize) -> &mut [f32] {
-    // SAFETY: the caller's.
-    unsafe { std::slice::from_raw_parts_mut(arena.start().add(row * columns), columns) }
-}
-
-/// Sorts slots by the expert that each chose, those of one expert in ascending order.
-fn sort_slots(slots: usize, experts: usize, chosen: impl Fn(usize) -> usize, order: &mut [u32], firsts: &mut [u32]) {
-    firsts[..=experts].fill(0);
-    for slot in 0..slots {
-        firsts[chosen(slot) + 1] += 1;
-    }
-    for expert in 0..experts {
-        firsts[expert + 1] += firsts[expert];
-    }
-    for slot in 0..slots {
-        let next = &mut firsts[chosen(slot)];
-        order[*next as usize] = slot as u32;
-        *next += 1;
-    }
-    // Each first has become the next one's: shift back.
-    firsts.copy_within(0..experts, 1);
-    firsts[0] = 0;
-}
-
-/// `order[place] = slot` to `order[slot] = place`.
-fn invert(order: &mut [u32]) {
-    let mut inverse = vec![0; order.len()];
-    for (place, &slot) in order.iter().enumerate() {
-        inverse[slot as usize] = place as u32;
-    }
-    order.copy_from_slice(&inverse);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_sorted_by_expert_and_found_again() {
-        let chosen = [2, 0, 2, 1, 0];
-        let (mut order, mut firsts) = (vec![9; 5], vec![9; 5]);
-        sort_slots(5, 4, |slot| chosen[slot], &mut order, &mut firsts);
-        assert_eq!((order.as_slice(), firsts.as_slice()), (&[1, 4, 3, 0, 2][..], &[0, 2, 3, 5, 5][..]));
-        invert(&mut order);
-        assert_eq!(order, [3, 0, 4, 2, 1]);
     }
 }

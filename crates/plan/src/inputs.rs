@@ -1,5 +1,7 @@
 //! What the host gives a launch. Positions, lengths and tables are data here, never shapes of the plan.
 
+use std::collections::HashMap;
+
 use thiserror::Error;
 
 use crate::{Plan, Sampling};
@@ -59,7 +61,15 @@ impl StepInputs {
         rule(self.wanted.last().is_none_or(|&last| (last as usize) < rows), &|| "a wanted row does not exist".into())?;
         rule(self.sampling.len() == self.wanted.len(), &|| "one sampling rule a wanted row".into())?;
         let block_size = plan.cache.block_size as u32;
-        for group in 0..groups {
+        let mut last_of: HashMap<u32, u32> = HashMap::new();
+        for (&sequence, &position) in self.sequences.iter().zip(&self.positions) {
+            // Two rows of one slot would be written by two threads at once.
+            let before = last_of.insert(sequence, position);
+            rule(before.is_none_or(|before| before < position), &|| {
+                format!("position {position} of sequence {sequence} does not come after {before:?}")
+            })?;
+        }
+        for (group, &blocks) in blocks.iter().enumerate() {
             let (from, until) = (&self.visible_from[group], &self.visible_until[group]);
             rule(from.len() == rows && until.len() == rows, &|| "visibility of every row is wanted".into())?;
             for row in 0..rows {
@@ -72,7 +82,7 @@ impl StepInputs {
                 };
                 let span = (first / block_size) as usize..((end - 1) / block_size) as usize + 1;
                 let held = table.get(span.clone());
-                rule(held.is_some_and(|held| held.iter().all(|&block| (block as usize) < blocks[group])), &|| {
+                rule(held.is_some_and(|held| held.iter().all(|&block| (block as usize) < blocks)), &|| {
                     format!("row {row} sees blocks {span:?} of group {group}, which its table does not hold")
                 })?;
             }

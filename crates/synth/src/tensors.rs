@@ -244,15 +244,42 @@ mod tests {
     use super::*;
     use crate::{Size, config};
 
-    /// Counted by hand from the table of sizes; the names 26B and 31B are these counts, rounded.
+    /// Counted apart from this crate, from the published sizes of each model.
     #[test]
     fn sizes_have_the_parameters_of_the_models_text_parts() {
         let count = |size: Size| {
             let recipe = Recipe::new(config(size), None, 0);
             list(&recipe, &Shape::read(&recipe.config).unwrap()).unwrap().parameters
         };
-        let millions = Size::ALL.map(|size| count(size) / 1_000_000);
-        assert_eq!(millions, [0; 5]);
+        let counted = [4_628_569_379, 7_463_013_418, 11_907_350_320, 25_233_141_790, 30_697_345_340];
+        assert_eq!(Size::ALL.map(count), counted);
+    }
+
+    #[test]
+    fn the_largest_sizes_that_are_read_can_be_counted() {
+        let mut config = crate::tiny_config(crate::TinyKind::Experts, crate::TinyOptions::default());
+        let largest = [
+            ("hidden_size", 1 << 18),
+            ("intermediate_size", 1 << 18),
+            ("moe_intermediate_size", 1 << 18),
+            ("hidden_size_per_layer_input", 1 << 18),
+            ("head_dim", 1 << 18),
+            ("global_head_dim", 1 << 18),
+            ("num_attention_heads", 1 << 12),
+            ("num_key_value_heads", 1 << 12),
+            ("num_experts", 1 << 12),
+            ("vocab_size", 1 << 22),
+            ("vocab_size_per_layer_input", 1 << 22),
+            ("num_hidden_layers", 1000),
+        ];
+        for (field, most) in largest {
+            config["text_config"][field] = most.into();
+        }
+        config["text_config"]["layer_types"] = vec!["full_attention"; 1000].into();
+        let shape = Shape::read(&config).unwrap();
+        let listed = list(&Recipe::new(config, None, 0), &shape).unwrap();
+        let bytes = listed.tensors.iter().map(|tensor| u128::from(tensor.bytes())).sum::<u128>();
+        assert!(bytes < 1 << 63, "{bytes}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Runs the built command as a person does.
 
+#![allow(dead_code, reason = "each test file takes what it needs")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -32,7 +34,6 @@ pub fn model() -> PathBuf {
 }
 
 /// A copy of the built-in model that a test may spoil.
-#[allow(dead_code, reason = "not every test file spoils one")]
 pub fn copy_of_model(into: &Path) -> PathBuf {
     let folder = into.join("model");
     std::fs::create_dir(&folder).expect("a new folder");

@@ -322,7 +322,10 @@ fn the_scalar_twin_agrees_with_products_in_f64() {
                     let subnormal = 0.5 * f64::from(f32::from_bits(1)) * 12.0 * 16256.0 * columns as f64;
                     let error = (f64::from(*got) - want).abs();
                     let what = (format, path, columns, row, output);
-                    assert!(error <= tolerance * magnitude + subnormal, "{what:?}: {got} for {want}, {error} of {magnitude}");
+                    assert!(
+                        error <= tolerance * magnitude + subnormal,
+                        "{what:?}: {got} for {want}, {error} of {magnitude}"
+                    );
                 }
             }
         }
