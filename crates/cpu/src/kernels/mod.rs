@@ -131,7 +131,7 @@ impl Kernels {
         unsafe { (self.rms_norm)(row, row, weight_pointer(weight), x.len(), eps) }
     }
 
-    /// Turns one head by one position in place: with `half = x.len() / 2`, a = x[i], b = x[i + half],
+    /// Turns one head by one position in place: with `half = x.len() / 2`, `a = x[i]`, `b = x[i + half]`,
     /// `x[i] = fma(a, cos[i], -(b * sin[i]))`, `x[i + half] = fma(b, cos[i], a * sin[i])`.
     pub fn rope(&self, x: &mut [f32], cos: &[f32], sin: &[f32]) {
         same_lengths(&[x.len(), 2 * cos.len(), 2 * sin.len()]);
