@@ -58,9 +58,26 @@ struct Progress {
     written: u64,
 }
 
+/// The file that `path` means: what a link leads to, and nothing but a plain file or a free name, since a device or
+/// a pipe would be replaced.
+fn final_place(path: &Path) -> Result<PathBuf, CheckpointError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {
+            std::fs::canonicalize(path).map_err(|source| CheckpointError::Io { path: path.to_owned(), source })
+        }
+        Ok(_) => Err(CheckpointError::Write {
+            file: path.display().to_string(),
+            reason: "there already, and no plain file; give the name of a new file".into(),
+        }),
+        Err(_) => Ok(path.to_owned()),
+    }
+}
+
 impl Writer {
     /// Begins a file at `path` that will hold exactly `tensors`; `metadata` are notes such as
     /// `("format", "mlx")`.
+    ///
+    /// A link is followed; what stands there already must be a plain file, which `finish` replaces.
     ///
     /// In the file, tensors of wider elements come first, so that every tensor is aligned.
     pub fn create(
@@ -68,7 +85,7 @@ impl Writer {
         tensors: &[TensorSpec],
         metadata: &[(&str, &str)],
     ) -> Result<Writer, CheckpointError> {
-        let path = path.as_ref().to_owned();
+        let path = final_place(path.as_ref())?;
         let wrong = |reason| CheckpointError::Write { file: path.display().to_string(), reason };
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         order.sort_by_key(|index| std::cmp::Reverse(tensors[*index].dtype.bytes()));

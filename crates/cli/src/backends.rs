@@ -59,14 +59,20 @@ impl BackendArguments {
     pub fn make(&self) -> Result<Box<dyn Backend>, Error> {
         match self.backend {
             #[cfg(feature = "cpu")]
-            Kind::Cpu => Ok(Box::new(cpu::Cpu::new(cpu::CpuOptions {
-                threads: self.threads(),
-                precision: match self.precision {
-                    Precision::Fast => cpu::Precision::Fast,
-                    Precision::Exact => cpu::Precision::Exact,
-                },
-                ..cpu::CpuOptions::default()
-            }))),
+            Kind::Cpu => {
+                let options = cpu::CpuOptions {
+                    threads: self.threads(),
+                    precision: match self.precision {
+                        Precision::Fast => cpu::Precision::Fast,
+                        Precision::Exact => cpu::Precision::Exact,
+                    },
+                    ..cpu::CpuOptions::default()
+                };
+                let made = cpu::Cpu::new(options);
+                let made = made
+                    .map_err(|error| Error::Argument(format!("--threads {}: {error}; take fewer", options.threads)))?;
+                Ok(Box::new(made))
+            }
             Kind::Reference => match self.threads {
                 Some(2..) => Err(Error::Argument("--backend reference has one thread: leave --threads out".into())),
                 _ => Ok(Box::new(reference::Reference::new())),

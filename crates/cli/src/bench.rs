@@ -1,6 +1,7 @@
 //! `markbase bench`: speed of both phases, and the share of what this machine can do.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -214,13 +215,13 @@ fn tokens(count: usize, vocabulary: usize) -> Vec<u32> {
 
 fn at_depth(engine: &mut Engine, tokens: &[u32]) -> Result<Sequence, Error> {
     let mut sequence = engine.sequence();
-    engine.feed(&mut sequence, tokens, 0..0, |_, _| {})?;
+    engine.feed(&mut sequence, tokens, 0..0, |_, _| ControlFlow::Continue(()))?;
     Ok(sequence)
 }
 
 /// As a prompt is read: the last row is wanted.
 fn prefill(engine: &mut Engine, sequence: &mut Sequence, tokens: &[u32]) -> Result<(), Error> {
-    engine.feed(sequence, tokens, tokens.len() - 1..tokens.len(), |_, _| {})?;
+    engine.feed(sequence, tokens, tokens.len() - 1..tokens.len(), |_, _| ControlFlow::Continue(()))?;
     Ok(())
 }
 

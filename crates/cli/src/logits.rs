@@ -1,6 +1,6 @@
 //! `markbase logits`: what the model thinks of every next token, as numbers.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::backends::BackendArguments;
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use crate::load::ModelArguments;
 use crate::progress::Progress;
 
@@ -68,8 +69,8 @@ impl Rows {
     }
 }
 
-/// Wanted rows of one step: as many as fit this with a vocabulary of a quarter million.
-const MAX_WANTED: usize = 64;
+/// Wanted rows of one step: with a vocabulary of a quarter million each takes a megabyte, several times over.
+const MAX_WANTED: usize = 32;
 /// Far above every context; keeps a hostile file from filling memory.
 const LARGEST_FILE: u64 = 256 << 20;
 
@@ -103,6 +104,14 @@ fn short(value: &Value) -> String {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let tokens = read_tokens(&arguments.tokens)?;
+    if std::fs::canonicalize(&arguments.out)
+        .is_ok_and(|out| std::fs::canonicalize(&arguments.tokens).is_ok_and(|tokens| out == tokens))
+    {
+        return Err(Error::File {
+            path: arguments.out,
+            reason: "is the file of tokens too; give another --out".into(),
+        });
+    }
     let range = arguments.rows.range(tokens.len())?;
     let opened = arguments.model.open()?;
     let plan = &opened.model.plan;
@@ -125,6 +134,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         TensorSpec::new("input_ids", DType::I64, &[tokens.len()]),
         TensorSpec::new("logits", DType::F32, &[range.len(), vocabulary]),
     ];
+    let interrupt = Interrupt::watch();
     let mut writer = Writer::create(&arguments.out, &specs, &[])?;
     let ids: Vec<u8> = tokens.iter().flat_map(|&token| i64::from(token).to_le_bytes()).collect();
     writer.write("input_ids", &ids)?;
@@ -136,13 +146,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     engine.feed(&mut sequence, &tokens, range, |_, outputs| {
         let bytes: Vec<u8> = outputs.kept[0].iter().flat_map(|number| number.to_le_bytes()).collect();
         written += bytes.len() as u64;
-        if failed.is_none() && !bytes.is_empty() {
-            failed = writer.write("logits", &bytes).err();
+        if let Err(error) = writer.write("logits", &bytes) {
+            failed = Some(error.into());
+        } else if interrupt.came() {
+            failed = Some(Error::Argument("interrupted; nothing was written".into()));
         }
         progress.at(written, total);
+        if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     if let Some(error) = failed {
-        return Err(error.into());
+        return Err(error);
     }
     writer.finish()?;
     Ok(ExitCode::SUCCESS)

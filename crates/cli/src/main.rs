@@ -6,6 +6,7 @@ mod builtin;
 mod check;
 mod error;
 mod inspect;
+mod interrupt;
 mod load;
 mod logits;
 mod plan;

@@ -82,9 +82,10 @@ struct Texts {
 }
 
 impl Texts {
-    fn read(opened: &Opened) -> Result<Texts, Error> {
+    fn read(opened: &Opened, arguments: &Arguments) -> Result<Texts, Error> {
         let checkpoint = &opened.checkpoint;
-        let name = checkpoint.name();
+        let name =
+            arguments.model.model.as_ref().map_or(checkpoint.name().to_owned(), |path| path.display().to_string());
         let Some(tokenizer) = checkpoint.file("tokenizer.json")? else {
             return Err(Error::Argument(format!(
                 "{name}: no tokenizer.json in it, so text cannot be read or written; copy it from the original model"
@@ -130,11 +131,19 @@ impl Texts {
     }
 }
 
+/// The number as it was typed: 0.95, not the f64 next to the f32.
+fn decimal(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
+}
+
 /// A seed that a person can type again.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish() >> 32
 }
+
+/// A quarter million tokens of long words.
+const LONGEST_TEXT: u64 = 4 << 20;
 
 fn text_of(arguments: &Arguments) -> Result<String, Error> {
     if let Some(text) = arguments.text.as_ref().or(arguments.prompt.as_ref()) {
@@ -144,18 +153,25 @@ fn text_of(arguments: &Arguments) -> Result<String, Error> {
         return Err(Error::Argument("no prompt: give it as an argument, `markbase run \"...\"`, or pipe it in".into()));
     }
     let mut text = String::new();
-    // As long as the longest prompt of any Gemma could be, and no longer.
-    let read = std::io::stdin().take(64 << 20).read_to_string(&mut text);
-    read.map_err(|error| Error::Argument(format!("standard input: {error}")))?;
+    let read = std::io::stdin().take(LONGEST_TEXT + 1).read_to_string(&mut text);
+    let read = read.map_err(|error| Error::Argument(format!("standard input: {error}")))?;
+    if read as u64 > LONGEST_TEXT {
+        return Err(Error::Argument(format!("standard input: more than {LONGEST_TEXT} bytes, longer than any prompt")));
+    }
     Ok(text)
 }
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let text = text_of(&arguments)?;
+    if text.trim().is_empty() && !arguments.raw {
+        return Err(Error::Argument(
+            "the prompt is empty: say something, `markbase run \"...\"`, or pipe it in".into(),
+        ));
+    }
     let started = Instant::now();
     let opened = arguments.model.open()?;
-    let texts = Texts::read(&opened)?;
+    let texts = Texts::read(&opened, &arguments)?;
     let prompt = texts.prompt(&opened, &arguments, text)?;
     let sampling = texts.sampling(&arguments);
 
@@ -235,9 +251,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         "model": opened.checkpoint.name(),
         "backend": engine.backend_name(),
         "sampling": {
-            "temperature": sampling.temperature,
+            "temperature": decimal(sampling.temperature),
             "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
+            "top_p": decimal(sampling.top_p),
             "seed": sampling.seed,
         },
         "token_ids": ids,

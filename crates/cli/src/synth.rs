@@ -11,6 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use crate::print::{bytes, grouped, scaled};
 use crate::progress::Progress;
 
@@ -71,10 +72,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     }
     let overrides = arguments.overrides.iter();
     recipe.overrides.extend(overrides.map(|(suffix, quant)| Override { suffix: suffix.clone(), format: quant.0 }));
+    let interrupt = Interrupt::watch();
     let mut progress = Progress::new("writing");
     let summary = ::synth::write(&recipe, &arguments.out, &mut |at| {
         progress.at(at.done_bytes, at.total_bytes);
-        ControlFlow::Continue(())
+        if interrupt.came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     drop(progress);
     let mut out = std::io::stdout().lock();

@@ -112,6 +112,7 @@ fn compare(folder: &Path, file: &str, trial: &Trial) -> usize {
         .feed(&mut sequence, &tokens, 0..tokens.len(), |_, outputs| {
             assert_eq!(outputs.non_finite, None);
             kept = outputs.kept;
+            std::ops::ControlFlow::Continue(())
         })
         .unwrap();
     for ((name, value), got) in sites.iter().zip(&kept) {

@@ -10,8 +10,9 @@ use markbase_cpu::kernels::attention::{
     Attention, KV_BLOCK, KvElement, KvLayer, attention_scratch_len, partial_len, splits,
 };
 use markbase_cpu::probe::{PROBE_BYTES, memory_bandwidth, multiply_rate};
-use markbase_cpu::team::{Team, WorkCounter, default_threads};
+use markbase_cpu::team::{Team, default_threads};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Rows of one piece of prefill.
@@ -57,7 +58,7 @@ fn main() {
         rate.f32_flops / 1e9,
         rate.i8_ops / 1e9
     );
-    let mut team = Team::new(threads);
+    let mut team = Team::new(threads).expect("the system starts a thread");
     for shape in &SHAPES {
         for element in [KvElement::F16, KvElement::F32] {
             let (seconds, bytes, flops) = measure(&mut team, Kernels::for_isa(isa), shape, element);
@@ -133,14 +134,14 @@ fn measure(team: &mut Team, kernels: Kernels, shape: &Shape, element: KvElement)
     let mut round = 0;
     while round < 5 || started.elapsed().as_secs_f64() < 0.4 {
         let layer = layer(round % layers);
-        let (counter, merged) = (WorkCounter::new(), WorkCounter::new());
+        let (computed, merged) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let call = Instant::now();
         team.run(&|member| {
             let mut scratch = scratch[member.thread].lock().expect("one thread each");
             if shape.rows == 1 {
                 let pieces = shape.kv_heads * row_splits;
-                while let Some(piece) = counter.next(pieces, 1) {
-                    let (kv_head, split) = (piece.start / row_splits, piece.start % row_splits);
+                while let Some(piece) = next(&computed, pieces) {
+                    let (kv_head, split) = (piece / row_splits, piece % row_splits);
                     // SAFETY: each piece has its own partial; the cache is only read.
                     unsafe {
                         let partial = (addresses[kv_head] as *mut f32).add(split * len);
@@ -149,23 +150,22 @@ fn measure(team: &mut Team, kernels: Kernels, shape: &Shape, element: KvElement)
                     }
                 }
                 member.barrier();
-                while let Some(head) = merged.next(shape.kv_heads, 1) {
-                    let work = work(layer, head.start, 0..1);
+                while let Some(head) = next(&merged, shape.kv_heads) {
+                    let work = work(layer, head, 0..1);
                     // SAFETY: after the barrier the partials are complete; each head has its own result.
                     unsafe {
-                        let partials =
-                            std::slice::from_raw_parts(addresses[head.start] as *const f32, row_splits * len);
+                        let partials = std::slice::from_raw_parts(addresses[head] as *const f32, row_splits * len);
                         let out = std::slice::from_raw_parts_mut(work.out, shape.group * shape.head_dim);
                         kernels.attention_merge(partials, shape.group, shape.head_dim, out);
                     }
                 }
             } else {
                 let tiles = shape.rows.div_ceil(TILE_ROWS);
-                while let Some(piece) = counter.next(tiles * shape.kv_heads, 1) {
-                    let start = piece.start % tiles * TILE_ROWS;
+                while let Some(piece) = next(&computed, tiles * shape.kv_heads) {
+                    let start = piece % tiles * TILE_ROWS;
                     let rows = start..shape.rows.min(start + TILE_ROWS);
                     // SAFETY: each piece has its own rows and heads of the result; the cache is only read.
-                    unsafe { kernels.attention_rows(&work(layer, piece.start / tiles, rows), &mut scratch) };
+                    unsafe { kernels.attention_rows(&work(layer, piece / tiles, rows), &mut scratch) };
                 }
             }
         });
@@ -177,6 +177,12 @@ fn measure(team: &mut Team, kernels: Kernels, shape: &Shape, element: KvElement)
     let bytes = (2 * half / KV_BLOCK * (shape.window * tiles + shape.rows - tiles)) as f64;
     let flops = (4 * shape.window * shape.rows * shape.kv_heads * shape.group * shape.head_dim) as f64;
     (best, bytes, flops)
+}
+
+/// The next of `0..total` that no thread has taken.
+fn next(taken: &AtomicUsize, total: usize) -> Option<usize> {
+    // Relaxed: the counter only deals out; what the work reads was published before the run or by a barrier.
+    Some(taken.fetch_add(1, Ordering::Relaxed)).filter(|piece| *piece < total)
 }
 
 fn element_is_low(state: u32) -> bool {

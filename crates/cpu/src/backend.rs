@@ -27,6 +27,9 @@ pub enum Precision {
     Exact,
 }
 
+/// Steps of fewer multiply-adds than this, some hundred microseconds of one thread, run on one thread.
+const SOLO_MULTIPLY_ADDS: f64 = 20e6;
+
 /// How the backend is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuOptions {
@@ -50,6 +53,8 @@ pub struct Cpu {
     kernels: Kernels,
     products: crate::linear::Kernels,
     team: Team,
+    /// Small steps run on the caller's thread alone: a barrier would cost more than the help is worth.
+    solo: Team,
     weights: Option<Weights>,
     cache: Option<Cache>,
     executables: Vec<Executable>,
@@ -58,20 +63,21 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A backend with nothing loaded. Panics if the processor does not run the instruction set, or the system
-    /// refuses a thread.
-    pub fn new(options: CpuOptions) -> Cpu {
-        Cpu {
+    /// A backend with nothing loaded; an error if the system refuses a thread. Panics if the processor does not
+    /// run the instruction set.
+    pub fn new(options: CpuOptions) -> std::io::Result<Cpu> {
+        Ok(Cpu {
             kernels: Kernels::for_isa(options.isa),
             products: crate::linear::Kernels::for_isa(options.isa),
-            team: Team::new(options.threads),
+            team: Team::new(options.threads)?,
+            solo: Team::new(1)?,
             options,
             weights: None,
             cache: None,
             executables: vec![],
             finished: HashMap::new(),
             launches: 0,
-        }
+        })
     }
 
     fn element(&self) -> KvElement {
@@ -136,6 +142,12 @@ impl Backend for Cpu {
             return Err(BackendError::Order("compile takes the plan whose weights were loaded"));
         }
         let threads = self.options.threads;
+        let wanted_bytes = Executable::bytes(plan, options, cache, threads);
+        let free_bytes = self.memory().free_bytes;
+        if wanted_bytes > free_bytes {
+            let what = format!("a step of {} rows, {} of them wanted,", options.max_rows, options.max_wanted);
+            return Err(BackendError::Memory { what, wanted_bytes, free_bytes });
+        }
         self.executables.push(Executable::new(plan, options, weights, cache, self.kernels, threads)?);
         Ok(ExecutableId((self.executables.len() - 1) as u32))
     }
@@ -164,11 +176,13 @@ impl Backend for Cpu {
             wanted: View::new(inputs, inputs.wanted.clone()),
             non_finite: Mutex::new(None),
         };
-        self.team.run(&|member| run.work(member));
+        // Results do not depend on the number of threads, so this changes nothing but time.
+        let team = if executable.multiply_adds(inputs) < SOLO_MULTIPLY_ADDS { &mut self.solo } else { &mut self.team };
+        team.run(&|member| run.work(member));
         let outputs = StepOutputs {
             sampled: run.sampled(),
             kept: options.keep.iter().map(|&value| run.numbers(value)).collect(),
-            non_finite: run.non_finite.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()),
+            non_finite: run.first_non_finite(),
         };
         self.launches += 1;
         self.finished.insert(self.launches, outputs);

@@ -3,7 +3,10 @@
 
 use std::sync::Mutex;
 
-use plan::{BackendError, CompileOptions, Layout, Lifetime, Op, Plan, Rope, Rows, Value, WeightShape, lay_out};
+use plan::{
+    BackendError, CompileOptions, Layout, Lifetime, Op, Plan, Rope, RowCounts, Rows, StepInputs, Value, WeightShape,
+    lay_out,
+};
 
 use crate::cache::Cache;
 use crate::fuse::{Launch, fuse};
@@ -21,6 +24,8 @@ pub(crate) struct Executable {
     pub plan: Plan,
     pub options: CompileOptions,
     pub launches: Vec<Launch>,
+    /// Of the products of a token row, and of a wanted row.
+    row_multiply_adds: [f64; 2],
     /// First number of each value in the arena.
     pub offsets: Vec<usize>,
     pub arena: Arena,
@@ -63,7 +68,10 @@ pub(crate) struct ExpertBuffers {
 }
 
 /// Numbers that threads write in parts that do not overlap.
-pub(crate) struct Arena(Box<[Line]>);
+pub(crate) struct Arena {
+    lines: Box<[Line]>,
+    len: usize,
+}
 
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "read through pointers")] std::cell::UnsafeCell<[f32; 16]>);
@@ -73,14 +81,21 @@ struct Line(#[expect(dead_code, reason = "read through pointers")] std::cell::Un
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Room for `numbers`.
-    pub fn new(numbers: usize) -> Arena {
-        Arena((0..numbers.div_ceil(16)).map(|_| Line(std::cell::UnsafeCell::new([0.0; 16]))).collect())
+    /// Room for `len` numbers, zeros: pages that nobody writes take no memory.
+    pub fn new(len: usize) -> Arena {
+        // SAFETY: a line of zero bytes is a line of zeros.
+        let lines = unsafe { Box::<[Line]>::new_zeroed_slice(len.div_ceil(16)).assume_init() };
+        Arena { lines, len }
     }
 
     /// The first number.
     pub fn start(&self) -> *mut f32 {
-        self.0.as_ptr() as *mut f32
+        self.lines.as_ptr() as *mut f32
+    }
+
+    /// How many numbers there is room for.
+    pub fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -93,6 +108,19 @@ pub(crate) fn most_rows(rows: Rows, options: &CompileOptions) -> usize {
 }
 
 impl Executable {
+    /// Bytes that a compiled plan would hold of its own, all rows in use.
+    pub fn bytes(plan: &Plan, options: &CompileOptions, cache: &Cache, threads: usize) -> u64 {
+        let launches = fuse(plan, !options.watch);
+        let values = lay_out(&lifetimes(plan, options, &launches)).bytes;
+        let kept: usize = options.keep.iter().map(|&value| value_bytes(plan, options, value)).sum();
+        (values + kept + 4 * partials_len(plan, options, cache, threads)) as u64
+    }
+
+    /// Multiply-adds of the products of a step, about: what a row costs, times rows.
+    pub fn multiply_adds(&self, inputs: &StepInputs) -> f64 {
+        self.row_multiply_adds[0] * inputs.tokens.len() as f64 + self.row_multiply_adds[1] * inputs.wanted.len() as f64
+    }
+
     pub fn new(
         plan: &Plan,
         options: &CompileOptions,
@@ -125,14 +153,7 @@ impl Executable {
         let attention = attention_sizes(plan);
         let scratch_len = attention
             .iter()
-            .map(|&(_, group, head_dim)| attention::attention_scratch_len(ATTENTION_ROWS, group, head_dim))
-            .max();
-        let partials = attention
-            .iter()
-            .map(|&(cache_group, group, head_dim)| {
-                let splits = (cache.blocks[cache_group] * plan.cache.block_size).div_ceil(attention::SPLIT) + 1;
-                few_pairs(threads) * splits * attention::partial_len(group, head_dim)
-            })
+            .map(|&(_, _, group, head_dim)| attention::attention_scratch_len(ATTENTION_ROWS, group, head_dim))
             .max();
         let experts_of = |step: &Op| match *step {
             Op::Route { scores, .. } => plan.value(scores).columns,
@@ -156,13 +177,15 @@ impl Executable {
             plan: plan.clone(),
             options: options.clone(),
             launches,
+            row_multiply_adds: [(1, 0), (0, 1)]
+                .map(|(tokens, wanted)| plan.total_cost(RowCounts { tokens, wanted, context: 1 }).multiply_adds),
             offsets: layout.offsets.iter().map(|offset| offset / 4).collect(),
             arena: Arena::new(layout.bytes / 4),
             ropes,
             rope_tables,
             quantized: QuantizedRows::new(most, widest),
             experts: buffers,
-            partials: Arena::new(partials.unwrap_or(0)),
+            partials: Arena::new(partials_len(plan, options, cache, threads)),
             per_thread: per_thread.collect(),
         })
     }
@@ -173,12 +196,27 @@ pub(crate) fn few_pairs(threads: usize) -> usize {
     4 * threads
 }
 
-/// `(cache group, query heads a KV head, head_dim)` of every attention step.
-fn attention_sizes(plan: &Plan) -> Vec<(usize, usize, usize)> {
+/// Numbers of all partial results of attention with few rows.
+fn partials_len(plan: &Plan, options: &CompileOptions, cache: &Cache, threads: usize) -> usize {
+    let most = options.max_rows.max(options.max_wanted);
+    let of_step = |(cache_group, kv_heads, group, head_dim): (usize, usize, usize, usize)| {
+        let splits = (cache.blocks[cache_group] * plan.cache.block_size).div_ceil(attention::SPLIT) + 1;
+        few_pairs(threads).min(most * kv_heads) * splits * attention::partial_len(group, head_dim)
+    };
+    attention_sizes(plan).into_iter().map(of_step).max().unwrap_or(0)
+}
+
+fn value_bytes(plan: &Plan, options: &CompileOptions, value: Value) -> usize {
+    let spec = plan.value(value);
+    4 * most_rows(spec.rows, options) * spec.columns
+}
+
+/// `(cache group, KV heads, query heads a KV head, head_dim)` of every attention step.
+fn attention_sizes(plan: &Plan) -> Vec<(usize, usize, usize, usize)> {
     let size = |op: &Op| match *op {
         Op::Attention { cache, heads, .. } => {
             let layer = plan.cache.layer(cache);
-            Some((cache.group, heads / layer.kv_heads, layer.head_dim))
+            Some((cache.group, layer.kv_heads, heads / layer.kv_heads, layer.head_dim))
         }
         _ => None,
     };
@@ -205,7 +243,7 @@ fn supported(plan: &Plan) -> Result<(), BackendError> {
 
 /// From the launch that writes a value through the last that reads it; kept values live to the end.
 fn lifetimes(plan: &Plan, options: &CompileOptions, launches: &[Launch]) -> Vec<Lifetime> {
-    let bytes = |value: usize| 4 * most_rows(plan.values[value].rows, options) * plan.values[value].columns;
+    let bytes = |value: usize| value_bytes(plan, options, Value(value as u32));
     let mut lifetimes: Vec<Lifetime> =
         (0..plan.values.len()).map(|value| Lifetime { bytes: bytes(value), written: 0, last_read: 0 }).collect();
     for (index, launch) in launches.iter().enumerate() {
@@ -218,7 +256,7 @@ fn lifetimes(plan: &Plan, options: &CompileOptions, launches: &[Launch]) -> Vec<
         }
     }
     let end = launches.len();
-    let host: Vec<Value> = options.keep.iter().copied().chain([plan.sampled]).collect();
+    let host: Vec<Value> = options.keep.iter().copied().chain([plan.sampled, plan.logits]).collect();
     for value in host {
         lifetimes[value.index()].last_read = end;
     }

@@ -25,9 +25,10 @@ pub struct MultiplyRate {
 
 /// Bytes a second that `threads` threads read from a buffer of `bytes`, best of a few passes. Each thread reads
 /// what it wrote first, so that on machines with several memories it is its own. Needs `bytes` of free memory.
+/// Panics if the system refuses a thread.
 pub fn memory_bandwidth(threads: usize, bytes: usize) -> f64 {
     let kernels = Kernels::for_isa(Isa::best());
-    let mut team = Team::new(threads);
+    let mut team = Team::new(threads).expect("the system starts a thread");
     let floats = (bytes / 4).max(threads);
     let parts: Vec<Mutex<Vec<f32>>> = (0..threads).map(|_| Mutex::default()).collect();
     team.run(&|member| {
@@ -51,10 +52,11 @@ pub fn memory_bandwidth(threads: usize, bytes: usize) -> f64 {
 }
 
 /// Multiplications a second of `threads` threads with the best instruction set, in registers; under half a second.
+/// Panics if the system refuses a thread.
 pub fn multiply_rate(threads: usize) -> MultiplyRate {
     let isa = Isa::best();
     let kernels = Kernels::for_isa(isa);
-    let mut team = Team::new(threads);
+    let mut team = Team::new(threads).expect("the system starts a thread");
     let f32_flops = best_rate(&mut team, |rounds| kernels.multiply_adds(rounds));
     let i8_ops = best_rate(&mut team, |rounds| kernels.byte_products(rounds));
     MultiplyRate { isa, f32_flops, i8_ops }

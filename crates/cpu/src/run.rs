@@ -347,6 +347,8 @@ impl Run<'_> {
         }
         let len = partial_len(group, head_dim);
         let span = |row: usize| splits(view.from[cache.group][row], view.until[cache.group][row]);
+        let needed = (0..pairs).map(|pair| span(pair / kv_heads).len()).sum::<usize>() * len;
+        assert!(needed <= self.executable.partials.len(), "compile made room for the partial results of few rows");
         let mut unit = 0;
         let mut first = 0;
         for pair in 0..pairs {
@@ -376,8 +378,9 @@ impl Run<'_> {
                 unsafe {
                     let start = self.executable.partials.start().add(first * len);
                     let partials = std::slice::from_raw_parts(start, count * len);
-                    let offset = kv_head * group * head_dim;
-                    let out = &mut self.row_mut(out, row)[offset..offset + group * head_dim];
+                    // Other heads of the row are other threads' part: the row is never borrowed whole.
+                    let start = self.start(out).add(row * stride + kv_head * group * head_dim);
+                    let out = std::slice::from_raw_parts_mut(start, group * head_dim);
                     self.kernels.attention_merge(partials, group, head_dim, out);
                 }
             }
@@ -420,6 +423,20 @@ impl Run<'_> {
             }
         }
         all
+    }
+
+    /// The first logit that is not finite, if the watch found nothing before.
+    pub fn first_non_finite(&self) -> Option<NonFinite> {
+        let logits = self.plan().logits;
+        let watched = self.non_finite.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        watched.or_else(|| {
+            (0..self.wanted.rows()).find_map(|row| {
+                // SAFETY: the step is over.
+                let numbers = unsafe { self.row(logits, row) };
+                let column = numbers.iter().position(|number| !number.is_finite())?;
+                Some(NonFinite { value: logits, row, column })
+            })
+        })
     }
 
     /// The token that each wanted row chose.

@@ -58,14 +58,26 @@ unsafe impl Send for SendJob {}
 struct Abandoned;
 
 impl Team {
-    /// A team of `threads`, of which the caller is one. Panics if `threads` is 0 or the system refuses a thread.
-    pub fn new(threads: usize) -> Team {
+    /// A team of `threads`, of which the caller is one. Panics if `threads` is 0.
+    ///
+    /// # Errors
+    /// What the system says when it refuses a thread; those that had started have ended by then.
+    pub fn new(threads: usize) -> std::io::Result<Team> {
+        Team::start(threads, |thread, work| std::thread::Builder::new().name(format!("markbase-{thread}")).spawn(work))
+    }
+
+    /// `start_thread(thread, work)` starts the thread of that number, which does the work and ends.
+    fn start(
+        threads: usize,
+        start_thread: impl Fn(usize, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>,
+    ) -> std::io::Result<Team> {
         assert!(threads > 0, "a team has at least its caller");
+        let spins = std::thread::available_parallelism().is_ok_and(|processors| threads <= processors.get());
         let shared = Arc::new(Shared {
             threads,
-            start: Gate::new(),
-            done: Gate::new(),
-            barrier: Gate::new(),
+            start: Gate::new(spins),
+            done: Gate::new(spins),
+            barrier: Gate::new(spins),
             arrived: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -73,16 +85,13 @@ impl Team {
             job: Mutex::new(None),
             panic: Mutex::new(None),
         });
-        let workers = (1..threads)
-            .map(|thread| {
-                let shared = Arc::clone(&shared);
-                std::thread::Builder::new()
-                    .name(format!("markbase-{thread}"))
-                    .spawn(move || shared.work(thread))
-                    .expect("the system starts a thread")
-            })
-            .collect();
-        Team { shared, workers }
+        let mut team = Team { shared, workers: vec![] };
+        for thread in 1..threads {
+            let shared = Arc::clone(&team.shared);
+            // An error drops the team, which ends the threads that have started.
+            team.workers.push(start_thread(thread, Box::new(move || shared.work(thread)))?);
+        }
+        Ok(team)
     }
 
     /// Threads of the team, the caller included.
@@ -190,11 +199,19 @@ struct Gate {
     sleepers: AtomicU32,
     lock: Mutex<()>,
     changed: Condvar,
+    /// With more threads than processors, watching keeps the one that is waited for from running.
+    spins: bool,
 }
 
 impl Gate {
-    fn new() -> Gate {
-        Gate { count: AtomicU32::new(0), sleepers: AtomicU32::new(0), lock: Mutex::new(()), changed: Condvar::new() }
+    fn new(spins: bool) -> Gate {
+        Gate {
+            count: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+            spins,
+        }
     }
 
     fn now(&self) -> u32 {
@@ -228,7 +245,7 @@ impl Gate {
             if give_up() {
                 return self.now() != old;
             }
-            if started.elapsed() > SPIN {
+            if !self.spins || started.elapsed() > SPIN {
                 break;
             }
         }
@@ -257,34 +274,6 @@ pub fn part(total: usize, parts: usize, align: usize, index: usize) -> Range<usi
     at(index)..at(index + 1)
 }
 
-/// `0..total` cut into `parts` at multiples of `align`; some may be empty.
-pub fn split(total: usize, parts: usize, align: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..parts).map(move |index| part(total, parts, align, index))
-}
-
-/// Hands out `0..total` in chunks to whoever asks.
-#[derive(Debug, Default)]
-pub struct WorkCounter(AtomicUsize);
-
-impl WorkCounter {
-    /// A counter at 0.
-    pub fn new() -> WorkCounter {
-        WorkCounter::default()
-    }
-
-    /// The next chunk of `0..total`, or nothing when all is taken.
-    pub fn next(&self, total: usize, chunk: usize) -> Option<Range<usize>> {
-        // Relaxed: the counter only deals out; what the work reads was published before the run or by a barrier.
-        let start = self.0.fetch_add(chunk, Ordering::Relaxed);
-        (start < total).then(|| start..total.min(start + chunk))
-    }
-
-    /// Back to 0; to be called while nobody asks, with a barrier before the next `next`.
-    pub fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-}
-
 /// Threads worth starting here: physical cores, but no more than this process may use.
 pub fn default_threads() -> usize {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
@@ -307,10 +296,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn team(threads: usize) -> Team {
+        Team::new(threads).expect("the system starts a few threads")
+    }
+
+    #[test]
+    fn a_refused_thread_is_an_error_and_ends_those_that_started() {
+        for refused in 1..4 {
+            let (started, ended) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+            let result = Team::start(5, |thread, work| {
+                if thread == refused {
+                    return Err(std::io::ErrorKind::WouldBlock.into());
+                }
+                started.fetch_add(1, Ordering::Relaxed);
+                let ended = Arc::clone(&ended);
+                std::thread::Builder::new().spawn(move || {
+                    work();
+                    ended.fetch_add(1, Ordering::Relaxed);
+                })
+            });
+            assert_eq!(result.err().map(|error| error.kind()), Some(std::io::ErrorKind::WouldBlock));
+            assert_eq!((started.into_inner(), ended.load(Ordering::Relaxed)), (refused - 1, refused - 1));
+        }
+    }
+
     #[test]
     fn every_thread_runs_once_and_borrows_from_the_caller() {
         for threads in [1, 2, 5] {
-            let mut team = Team::new(threads);
+            let mut team = team(threads);
             let calls: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
             for _ in 0..200 {
                 team.run(&|member| {
@@ -324,7 +337,7 @@ mod tests {
 
     #[test]
     fn barrier_separates_phases() {
-        let mut team = Team::new(4);
+        let mut team = team(4);
         let phases: Vec<AtomicUsize> = (0..50).map(|_| AtomicUsize::new(0)).collect();
         for _ in 0..20 {
             phases.iter().for_each(|phase| phase.store(0, Ordering::Relaxed));
@@ -340,7 +353,7 @@ mod tests {
 
     #[test]
     fn panic_reaches_the_caller_and_the_team_lives_on() {
-        let mut team = Team::new(4);
+        let mut team = team(4);
         let quiet = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         for round in 0..200usize {
@@ -372,7 +385,7 @@ mod tests {
 
     #[test]
     fn sleeping_workers_wake() {
-        let mut team = Team::new(3);
+        let mut team = team(3);
         let calls = AtomicUsize::new(0);
         for _ in 0..20 {
             std::thread::sleep(3 * SPIN);
@@ -383,26 +396,12 @@ mod tests {
         assert_eq!(calls.load(Ordering::Relaxed), 60);
     }
 
-    #[test]
-    fn counter_deals_each_piece_once() {
-        let mut team = Team::new(3);
-        let (counter, seen) = (WorkCounter::new(), (0..1000).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
-        team.run(&|_| {
-            while let Some(chunk) = counter.next(seen.len(), 7) {
-                for seen in &seen[chunk] {
-                    seen.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        });
-        assert!(seen.iter().all(|seen| seen.load(Ordering::Relaxed) == 1));
-    }
-
     proptest! {
         #[test]
         fn parts_cover_everything_once(total in 0usize..5000, parts in 1usize..40, align in 1usize..70) {
             let mut end = 0;
             let mut largest = 0;
-            for range in split(total, parts, align) {
+            for range in (0..parts).map(|index| part(total, parts, align, index)) {
                 prop_assert_eq!(range.start, end);
                 prop_assert!(range.start % align == 0 || range.start == total);
                 largest = largest.max(range.len());

@@ -1,5 +1,7 @@
 //! The engine: a plan, a backend, and the pools of cache blocks.
 
+use std::ops::ControlFlow;
+
 use plan::{Backend, BackendError, CompileOptions, ExecutableId, Plan, StepOutputs, Value};
 
 use crate::batch::step_inputs;
@@ -34,6 +36,16 @@ pub struct Engine {
 impl Engine {
     /// Sets up a backend whose weights are loaded already.
     pub fn new(mut backend: Box<dyn Backend>, plan: Plan, options: EngineOptions) -> Result<Self, EngineError> {
+        for (name, count) in [
+            ("context", options.context),
+            ("sequences", options.sequences),
+            ("max_rows", options.max_rows),
+            ("max_wanted", options.max_wanted),
+        ] {
+            if count == 0 {
+                return Err(EngineError::Options { name });
+            }
+        }
         let blocks = Self::blocks(&plan, &options);
         let bytes: u64 =
             backend.block_bytes(&plan.cache).iter().zip(&blocks).map(|(&bytes, &blocks)| bytes * blocks as u64).sum();
@@ -90,10 +102,23 @@ impl Engine {
         self.pools.iter().map(BlockPool::free).collect()
     }
 
-    /// Runs one step over the rows of all `work`. On an error no sequence has moved.
+    /// Runs one step over the rows of all `work`. On an error no sequence has moved or holds more blocks.
     pub fn step(&mut self, work: &mut [Work]) -> Result<StepOutputs, EngineError> {
-        let vocabulary = self.plan.vocabulary();
+        let outputs = self.prove(work).and_then(|()| self.launch(work));
         for piece in work.iter_mut() {
+            match outputs {
+                Ok(_) => piece.sequence.advance(piece.tokens.len(), &self.plan.cache),
+                Err(_) => piece.sequence.drop_unused(&self.plan.cache),
+            }
+        }
+        outputs
+    }
+
+    /// What is wrong with `work`, before anything is taken for it.
+    fn prove(&self, work: &[Work]) -> Result<(), EngineError> {
+        let vocabulary = self.plan.vocabulary();
+        let (mut rows, mut wanted) = (0, 0);
+        for piece in work {
             if piece.tokens.is_empty() {
                 return Err(EngineError::Empty);
             }
@@ -104,35 +129,47 @@ impl Engine {
             if tokens > self.options.context {
                 return Err(EngineError::TooLong { tokens, context: self.options.context });
             }
+            rows += piece.tokens.len();
+            wanted += piece.wanted.range(piece.tokens.len()).len();
+        }
+        let (max_rows, max_wanted) = (self.options.max_rows, self.options.max_wanted);
+        match rows > max_rows || wanted > max_wanted {
+            true => Err(EngineError::TooManyRows { rows, wanted, max_rows, max_wanted }),
+            false => Ok(()),
+        }
+    }
+
+    fn launch(&mut self, work: &mut [Work]) -> Result<StepOutputs, EngineError> {
+        for piece in work.iter_mut() {
             piece.sequence.grow(piece.tokens.len(), &self.plan.cache, &self.pools)?;
         }
         let inputs = step_inputs(&self.plan, work);
         let ticket = self.backend.launch(self.executable, &inputs)?;
-        let outputs = self.backend.collect(ticket)?;
-        for piece in work.iter_mut() {
-            piece.sequence.advance(piece.tokens.len(), &self.plan.cache);
-        }
-        Ok(outputs)
+        Ok(self.backend.collect(ticket)?)
     }
 
     /// Caches `tokens` after what the sequence has, in steps of at most `max_rows`, wanting the rows
-    /// `wanted` of them (from 0); hands each step's outputs, with the first of its wanted rows, to `each`.
+    /// `wanted` of them (from 0); hands each step's outputs, with the first of its wanted rows, to `each`, which may end it. A logit that is not finite is
+    /// an error, unless the watch is on.
     pub fn feed(
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
         wanted: std::ops::Range<usize>,
-        mut each: impl FnMut(usize, StepOutputs),
+        mut each: impl FnMut(usize, StepOutputs) -> ControlFlow<()>,
     ) -> Result<(), EngineError> {
+        let most = &self.options;
+        let (max_rows, max_wanted) = (most.max_rows, most.max_wanted);
         let mut first = 0;
         while first < tokens.len() {
-            let here = wanted.start.max(first)..wanted.end.max(first);
-            let mut rows = (tokens.len() - first).min(self.options.max_rows);
+            let here = wanted.start.max(first)..wanted.end.min(tokens.len());
+            let mut rows = (tokens.len() - first).min(max_rows);
             // Where rows are wanted, a step ends when it has as many of them as it may have.
-            if here.start < first + rows {
-                rows = rows.min(here.start - first + self.options.max_wanted.min(here.len()).max(1));
+            if !here.is_empty() && here.start < first + rows {
+                rows = rows.min(here.start - first + max_wanted.min(here.len()));
             }
-            let range = here.start.min(first + rows) - first..here.end.min(first + rows) - first;
+            let end = first + rows;
+            let range = here.start.min(end) - first..here.end.clamp(here.start.min(end), end) - first;
             let piece = Work {
                 sequence: &mut *sequence,
                 tokens: &tokens[first..first + rows],
@@ -140,7 +177,13 @@ impl Engine {
                 sampling: None,
             };
             let outputs = self.step(&mut [piece])?;
-            each(first + range.start, outputs);
+            if let (Some(found), false) = (&outputs.non_finite, self.options.watch) {
+                let position = sequence.length() - rows + range.start + found.row;
+                return Err(EngineError::NotFinite { position });
+            }
+            if each(first + range.start, outputs).is_break() {
+                return Ok(());
+            }
             first += rows;
         }
         Ok(())

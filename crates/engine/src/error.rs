@@ -32,6 +32,34 @@ pub enum EngineError {
         /// Entries of the vocabulary.
         vocabulary: usize,
     },
+    /// More rows than the engine was set up for; a fault of the caller.
+    #[error(
+        "a step of {rows} rows, {wanted} of them wanted, and the engine was set up for {max_rows} and {max_wanted}"
+    )]
+    TooManyRows {
+        /// Rows of the step.
+        rows: usize,
+        /// Rows wanted.
+        wanted: usize,
+        /// The most rows.
+        max_rows: usize,
+        /// The most wanted rows.
+        max_wanted: usize,
+    },
+    /// An option that leaves nothing to run; a fault of the caller.
+    #[error("{name} is 0, and an engine needs at least one")]
+    Options {
+        /// The option.
+        name: &'static str,
+    },
+    /// The model's result is no number: a damaged file, or a fault of the engine.
+    #[error(
+        "the logits of position {position} are not finite: the weights may be damaged; `markbase check` tells where it begins"
+    )]
+    NotFinite {
+        /// The first such position.
+        position: usize,
+    },
     /// A sequence starts with something.
     #[error("the text is empty: give at least one token")]
     Empty,

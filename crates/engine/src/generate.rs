@@ -64,7 +64,7 @@ impl Engine {
         };
         // The last tokens of the prompt go together with the row that is wanted.
         let tail = before.len() % self.options().max_rows;
-        self.feed(sequence, &before[..before.len() - tail], 0..0, |_, _| {})?;
+        self.feed(sequence, &before[..before.len() - tail], 0..0, |_, _| ControlFlow::Continue(()))?;
         let mut rows = before[before.len() - tail..].to_vec();
         rows.push(*last);
         let (mut tokens, mut prompt_time) = (0, Duration::ZERO);
@@ -79,6 +79,9 @@ impl Engine {
                 sampling: Some(request.sampling),
             };
             let outputs = self.step(&mut [piece])?;
+            if outputs.non_finite.is_some() {
+                return Err(EngineError::NotFinite { position: sequence.length() - 1 });
+            }
             let token = outputs.sampled[0].token;
             if tokens == 0 {
                 prompt_time = started.elapsed();

@@ -29,6 +29,7 @@ impl Sequence {
     }
 
     /// Takes the blocks that `rows` more positions need, in every group; all of them or none.
+    /// Blocks of earlier rows that a window has passed are not among them.
     pub(crate) fn grow(&mut self, rows: usize, layout: &CacheLayout, pools: &[BlockPool]) -> Result<(), EngineError> {
         let end = self.length + rows;
         let mut taken: Vec<(usize, usize, Block)> = vec![];
@@ -65,6 +66,14 @@ impl Sequence {
             for block in table.iter_mut().take(passed) {
                 *block = None;
             }
+        }
+    }
+
+    /// Gives back the blocks that were taken for positions that were not reached.
+    pub(crate) fn drop_unused(&mut self, layout: &CacheLayout) {
+        let used = self.length.div_ceil(layout.block_size);
+        for table in &mut self.tables {
+            table.truncate(used);
         }
     }
 

@@ -17,7 +17,8 @@ impl<'a> Object<'a> {
         Object { map, path }
     }
 
-    fn path(&self, field: &str) -> String {
+    /// The whole path of a field.
+    pub fn path(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 
@@ -48,12 +49,12 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A finite number above 0; `None` where absent or null.
+    /// A number above 0 that f32 holds as one; `None` where absent or null.
     pub fn positive(&self, field: &str) -> Result<Option<f64>, ModelError> {
         let Some(value) = self.get(field) else { return Ok(None) };
         match value.as_f64() {
-            Some(number) if number.is_finite() && number > 0.0 => Ok(Some(number)),
-            _ => Err(self.error(field, format!("{}, wanted a number above 0", short(value)))),
+            Some(number) if (number as f32).is_normal() && number > 0.0 => Ok(Some(number)),
+            _ => Err(self.error(field, format!("{}, wanted a number from 1e-37 to 3e38", short(value)))),
         }
     }
 

@@ -43,6 +43,14 @@ fn fields_that_change_the_result_and_are_not_supported_refuse_by_name() {
         ("final_logit_softcapping", json!(-30.0)),
         ("vocab_size_per_layer_input", json!(1)),
         ("enable_moe_block", json!("yes")),
+        ("rms_norm_eps", json!(1e300)),
+        ("rms_norm_eps", json!(1e-300)),
+        ("final_logit_softcapping", json!(1e300)),
+        ("final_logit_softcapping", json!(1e-60)),
+        ("attn_logit_softcapping", json!(50.0)),
+        ("logit_scale", json!(2.0)),
+        ("per_layer_config", json!({"999": {"head_dim": 64}})),
+        ("per_layer_config", json!({"first": {"head_dim": 64}})),
     ] {
         let sentence = refusal(&with(field, value.clone()));
         assert!(sentence.contains(&format!("text_config.{field}")), "{field} = {value}: {sentence}");

@@ -73,7 +73,7 @@ pub struct StepOutputs {
     pub sampled: Vec<Sampled>,
     /// The values of [`CompileOptions::keep`], each `[rows, columns]`; indices as numbers.
     pub kept: Vec<Vec<f32>>,
-    /// With [`CompileOptions::watch`]: the first value that was not finite.
+    /// The first logit of a wanted row that is not finite; with [`CompileOptions::watch`] the first value of all.
     pub non_finite: Option<NonFinite>,
 }
 

@@ -53,6 +53,16 @@ impl Plan {
         self.value(self.logits).columns
     }
 
+    /// Tokens that every table has an entry for.
+    pub fn entries(&self) -> usize {
+        let tables = self.steps.iter().filter_map(|step| match step.op {
+            Op::Embed { table, .. } => Some(self.weight(table).shape),
+            _ => None,
+        });
+        let rows = tables.map(|shape| if let WeightShape::Matrix { rows, .. } = shape { rows } else { 0 });
+        rows.min().unwrap_or_else(|| self.vocabulary())
+    }
+
     /// The value that the step of `layer` and `role` writes.
     pub fn find(&self, layer: Option<u32>, role: &str) -> Option<Value> {
         let place = self.values.iter().position(|value| value.site.layer == layer && value.site.role == role)?;
@@ -83,6 +93,7 @@ impl Plan {
             checker.rule(self.value(end).rows == Rows::Wanted, || "the results have the wanted rows".into())?;
             read.insert(end);
         }
+        checker.columns(self.sampled, 1, Element::U32)?;
         let mut names = HashMap::new();
         for (index, spec) in self.values.iter().enumerate() {
             checker.site = spec.site;

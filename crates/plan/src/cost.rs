@@ -88,7 +88,10 @@ impl Plan {
                     ..Cost::default()
                 }
             }
-            _ => Cost { weight_bytes: step.op.weights().iter().map(|&weight| whole(weight)).sum(), ..Cost::default() },
+            _ => Cost {
+                weight_bytes: step.op.weights().iter().map(|&weight| whole(weight)).fold(0.0, |sum, bytes| sum + bytes),
+                ..Cost::default()
+            },
         }
     }
 

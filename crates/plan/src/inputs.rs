@@ -1,6 +1,6 @@
 //! What the host gives a launch. Positions, lengths and tables are data here, never shapes of the plan.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use thiserror::Error;
 
@@ -53,25 +53,18 @@ impl StepInputs {
                 && blocks.len() == groups,
             &|| format!("a list for each of the {groups} cache groups is wanted"),
         )?;
-        let vocabulary = plan.vocabulary() as u32;
-        if let Some(token) = self.tokens.iter().find(|&&token| token >= vocabulary) {
-            return Err(InputError(format!("token {token} is not below the vocabulary's size {vocabulary}")));
+        let entries = plan.entries();
+        if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= entries) {
+            return Err(InputError(format!("token {token} has no entry in a table of {entries}")));
         }
         rule(self.wanted.windows(2).all(|pair| pair[0] < pair[1]), &|| "wanted rows ascend".into())?;
         rule(self.wanted.last().is_none_or(|&last| (last as usize) < rows), &|| "a wanted row does not exist".into())?;
         rule(self.sampling.len() == self.wanted.len(), &|| "one sampling rule a wanted row".into())?;
         let block_size = plan.cache.block_size as u32;
-        let mut last_of: HashMap<u32, u32> = HashMap::new();
-        for (&sequence, &position) in self.sequences.iter().zip(&self.positions) {
-            // Two rows of one slot would be written by two threads at once.
-            let before = last_of.insert(sequence, position);
-            rule(before.is_none_or(|before| before < position), &|| {
-                format!("position {position} of sequence {sequence} does not come after {before:?}")
-            })?;
-        }
         for (group, &blocks) in blocks.iter().enumerate() {
             let (from, until) = (&self.visible_from[group], &self.visible_until[group]);
             rule(from.len() == rows && until.len() == rows, &|| "visibility of every row is wanted".into())?;
+            let mut written = HashSet::with_capacity(rows);
             for row in 0..rows {
                 let (position, first, end) = (self.positions[row], from[row], until[row]);
                 rule(first <= position && position < end, &|| {
@@ -80,6 +73,11 @@ impl StepInputs {
                 let Some(table) = self.block_tables[group].get(self.sequences[row] as usize) else {
                     return Err(InputError(format!("row {row} has no block table in group {group}")));
                 };
+                // Two rows of one slot would be written by two threads at once.
+                let slot = (table.get((position / block_size) as usize), position % block_size);
+                rule(written.insert(slot), &|| {
+                    format!("row {row} has the cache slot of another row in group {group}")
+                })?;
                 let span = (first / block_size) as usize..((end - 1) / block_size) as usize + 1;
                 let held = table.get(span.clone());
                 rule(held.is_some_and(|held| held.iter().all(|&block| (block as usize) < blocks)), &|| {

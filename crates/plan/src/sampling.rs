@@ -7,6 +7,9 @@
 /// softmax is taken; the shortest prefix in descending order whose probabilities sum to at least `top_p`
 /// is kept (never less than one token); one of these is drawn in proportion, with
 /// [`uniform`]`(seed, position)` for the position that the drawn token will have.
+///
+/// NaN and -inf are never chosen; +0 and -0 are equal; if a logit is +inf, the first such is chosen; if nothing can
+/// be chosen, id 0 is. A temperature whose reciprocal is not finite in f32 counts as 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     /// 0 takes the largest logit, the lowest id among equals.

@@ -107,6 +107,7 @@ impl Run<'_> {
                 }
             }
         }
+        outputs.non_finite = outputs.non_finite.or_else(|| self.first_not_finite(self.plan.logits));
         let sampled = &self.values[&self.plan.sampled];
         for (i, rule) in self.inputs.sampling.iter().enumerate() {
             if rule.is_some() {

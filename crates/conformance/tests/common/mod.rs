@@ -63,7 +63,7 @@ pub fn reference() -> Box<dyn Backend> {
 }
 
 pub fn cpu(isa: Isa, threads: usize, precision: Precision) -> Box<dyn Backend> {
-    Box::new(Cpu::new(CpuOptions { threads, precision, isa }))
+    Box::new(Cpu::new(CpuOptions { threads, precision, isa }).unwrap())
 }
 
 /// Token ids below `vocabulary` that have no pattern.

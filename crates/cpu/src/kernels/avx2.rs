@@ -103,15 +103,6 @@ unsafe impl Lanes for Ymm2 {
         }
     }
     #[inline(always)]
-    unsafe fn load_bf16(from: *const u16) -> Self {
-        unsafe {
-            let halves = from.cast::<__m128i>();
-            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves));
-            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves.add(1)));
-            Ymm2(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)))
-        }
-    }
-    #[inline(always)]
     unsafe fn store_f16(self, to: *mut u16) {
         unsafe {
             let halves = to.cast::<__m128i>();

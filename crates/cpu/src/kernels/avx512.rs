@@ -43,13 +43,6 @@ unsafe impl Lanes for Zmm {
         unsafe { Zmm(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))) }
     }
     #[inline(always)]
-    unsafe fn load_bf16(from: *const u16) -> Self {
-        unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
-            Zmm(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide)))
-        }
-    }
-    #[inline(always)]
     unsafe fn store_f16(self, to: *mut u16) {
         unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
     }

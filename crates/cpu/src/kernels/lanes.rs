@@ -23,7 +23,6 @@ pub(crate) unsafe trait Lanes: Copy {
     unsafe fn store(self, to: *mut f32);
     unsafe fn store_first(self, to: *mut f32, count: usize);
     unsafe fn load_f16(from: *const u16) -> Self;
-    unsafe fn load_bf16(from: *const u16) -> Self;
     /// Nearest even; the lanes lie within ±65504 or are NaN.
     unsafe fn store_f16(self, to: *mut u16);
 

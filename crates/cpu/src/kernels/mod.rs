@@ -36,17 +36,12 @@ pub struct Kernels {
     rope: unsafe fn(*mut f32, *const f32, *const f32, usize),
     gelu_mul: Binary,
     add: Binary,
-    mul: Binary,
     scale: WithFactor,
     add_scaled: WithFactor,
     softcap: WithFactor,
     exp_row: unsafe fn(*mut f32, *const f32, f32, f32, usize),
     max: unsafe fn(*const f32, usize) -> f32,
     find: unsafe fn(*const f32, f32, usize) -> usize,
-    exp_sum: unsafe fn(*const f32, f32, usize) -> f32,
-    f32_to_f16: unsafe fn(*mut u16, *const f32, usize),
-    f16_to_f32: unsafe fn(*mut f32, *const u16, usize),
-    bf16_to_f32: unsafe fn(*mut f32, *const u16, usize),
     kv_append: unsafe fn(&KvLayer, usize, *const f32, *const f32),
     attention_split: unsafe fn(&Attention, usize, usize, *mut f32, &mut [f32]),
     attention_merge: unsafe fn(*const f32, usize, usize, usize, *mut f32),
@@ -68,17 +63,12 @@ macro_rules! table {
             rope: row_kernels::rope,
             gelu_mul: row_kernels::gelu_mul,
             add: row_kernels::add,
-            mul: row_kernels::mul,
             scale: row_kernels::scale,
             add_scaled: row_kernels::add_scaled,
             softcap: row_kernels::softcap,
             exp_row: row_kernels::exp_row,
             max: row_kernels::max,
             find: row_kernels::find,
-            exp_sum: row_kernels::exp_sum,
-            f32_to_f16: row_kernels::f32_to_f16,
-            f16_to_f32: row_kernels::f16_to_f32,
-            bf16_to_f32: row_kernels::bf16_to_f32,
             kv_append: attention_kernels::kv_append,
             attention_split: attention_kernels::attention_split,
             attention_merge: attention_kernels::attention_merge,
@@ -123,14 +113,6 @@ impl Kernels {
         unsafe { (self.rms_norm)(out.as_mut_ptr(), x.as_ptr(), weight_pointer(weight), x.len(), eps) }
     }
 
-    /// [`Kernels::rms_norm`] over its own input.
-    pub fn rms_norm_in_place(&self, x: &mut [f32], weight: Option<&[f32]>, eps: f32) {
-        same_lengths(&[x.len(), weight.map_or(x.len(), <[f32]>::len)]);
-        let row = x.as_mut_ptr();
-        // SAFETY: as in `rms_norm`; the kernel reads an element before it writes it.
-        unsafe { (self.rms_norm)(row, row, weight_pointer(weight), x.len(), eps) }
-    }
-
     /// Turns one head by one position in place: with `half = x.len() / 2`, `a = x[i]`, `b = x[i + half]`,
     /// `x[i] = fma(a, cos[i], -(b * sin[i]))`, `x[i + half] = fma(b, cos[i], a * sin[i])`.
     pub fn rope(&self, x: &mut [f32], cos: &[f32], sin: &[f32]) {
@@ -146,27 +128,15 @@ impl Kernels {
 
     /// `gate[i] = gelu_tanh(gate[i]) * up[i]`.
     pub fn gelu_mul_in_place(&self, gate: &mut [f32], up: &[f32]) {
-        self.binary_in_place(self.gelu_mul, gate, up);
+        same_lengths(&[gate.len(), up.len()]);
+        let row = gate.as_mut_ptr();
+        // SAFETY: as in `binary`; the kernel reads an element before it writes it.
+        unsafe { (self.gelu_mul)(row, row, up.as_ptr(), gate.len()) }
     }
 
     /// `out[i] = a[i] + b[i]`.
     pub fn add(&self, out: &mut [f32], a: &[f32], b: &[f32]) {
         self.binary(self.add, out, a, b);
-    }
-
-    /// `a[i] = a[i] + b[i]`.
-    pub fn add_in_place(&self, a: &mut [f32], b: &[f32]) {
-        self.binary_in_place(self.add, a, b);
-    }
-
-    /// `out[i] = x[i] * weight[i]`.
-    pub fn mul(&self, out: &mut [f32], x: &[f32], weight: &[f32]) {
-        self.binary(self.mul, out, x, weight);
-    }
-
-    /// `x[i] = x[i] * weight[i]`.
-    pub fn mul_in_place(&self, x: &mut [f32], weight: &[f32]) {
-        self.binary_in_place(self.mul, x, weight);
     }
 
     /// `out[i] = x[i] * factor`.
@@ -176,7 +146,9 @@ impl Kernels {
 
     /// `x[i] = x[i] * factor`.
     pub fn scale_in_place(&self, x: &mut [f32], factor: f32) {
-        self.with_factor_in_place(self.scale, x, factor);
+        let row = x.as_mut_ptr();
+        // SAFETY: as in `with_factor`; the kernel reads an element before it writes it.
+        unsafe { (self.scale)(row, row, factor, x.len()) }
     }
 
     /// `out[i] = fma(x[i], factor, out[i])`.
@@ -187,11 +159,6 @@ impl Kernels {
     /// `out[i] = cap * tanh(x[i] / cap)`, see [`math::tanh`].
     pub fn softcap(&self, out: &mut [f32], x: &[f32], cap: f32) {
         self.with_factor(self.softcap, out, x, cap);
-    }
-
-    /// `x[i] = cap * tanh(x[i] / cap)`.
-    pub fn softcap_in_place(&self, x: &mut [f32], cap: f32) {
-        self.with_factor_in_place(self.softcap, x, cap);
     }
 
     /// `out[i] = exp((x[i] - max) * factor)`, see [`math::exp`].
@@ -222,33 +189,6 @@ impl Kernels {
         let index = unsafe { (self.find)(x.as_ptr(), self.max(x), x.len()) };
         let index = if index == x.len() { 0 } else { index };
         (index, x[index])
-    }
-
-    /// Sum of `exp(x[i] - max)` in 16 lanes (see [`rows`]).
-    pub fn exp_sum(&self, x: &[f32], max: f32) -> f32 {
-        // SAFETY: `for_isa` proved the instruction set.
-        unsafe { (self.exp_sum)(x.as_ptr(), max, x.len()) }
-    }
-
-    /// f32 to f16 bits: nearest, ties to even, held at ±65504 (infinities too).
-    pub fn f32_to_f16(&self, out: &mut [u16], x: &[f32]) {
-        same_lengths(&[out.len(), x.len()]);
-        // SAFETY: `for_isa` proved the instruction set; the lengths agree.
-        unsafe { (self.f32_to_f16)(out.as_mut_ptr(), x.as_ptr(), x.len()) }
-    }
-
-    /// f16 bits to f32, exactly.
-    pub fn f16_to_f32(&self, out: &mut [f32], x: &[u16]) {
-        same_lengths(&[out.len(), x.len()]);
-        // SAFETY: `for_isa` proved the instruction set; the lengths agree.
-        unsafe { (self.f16_to_f32)(out.as_mut_ptr(), x.as_ptr(), x.len()) }
-    }
-
-    /// bf16 bits to f32, exactly.
-    pub fn bf16_to_f32(&self, out: &mut [f32], x: &[u16]) {
-        same_lengths(&[out.len(), x.len()]);
-        // SAFETY: `for_isa` proved the instruction set; the lengths agree.
-        unsafe { (self.bf16_to_f32)(out.as_mut_ptr(), x.as_ptr(), x.len()) }
     }
 
     /// Writes one token's keys and values (`[kv_heads, head_dim]` each) into slot `block * 16 + offset`.
@@ -332,23 +272,10 @@ impl Kernels {
         unsafe { kernel(out.as_mut_ptr(), a.as_ptr(), b.as_ptr(), a.len()) }
     }
 
-    fn binary_in_place(&self, kernel: Binary, a: &mut [f32], b: &[f32]) {
-        same_lengths(&[a.len(), b.len()]);
-        let row = a.as_mut_ptr();
-        // SAFETY: as in `binary`; these kernels read an element before they write it.
-        unsafe { kernel(row, row, b.as_ptr(), a.len()) }
-    }
-
     fn with_factor(&self, kernel: WithFactor, out: &mut [f32], x: &[f32], factor: f32) {
         same_lengths(&[out.len(), x.len()]);
         // SAFETY: `for_isa` proved the instruction set; the lengths agree.
         unsafe { kernel(out.as_mut_ptr(), x.as_ptr(), factor, x.len()) }
-    }
-
-    fn with_factor_in_place(&self, kernel: WithFactor, x: &mut [f32], factor: f32) {
-        let row = x.as_mut_ptr();
-        // SAFETY: as in `with_factor`; these kernels read an element before they write it.
-        unsafe { kernel(row, row, factor, x.len()) }
     }
 }
 

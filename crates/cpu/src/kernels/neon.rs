@@ -128,13 +128,6 @@ unsafe impl Lanes for Quad {
         }
     }
     #[inline(always)]
-    unsafe fn load_bf16(from: *const u16) -> Self {
-        unsafe {
-            let four = |at: usize| vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.add(at))));
-            Quad(four(0), four(4), four(8), four(12))
-        }
-    }
-    #[inline(always)]
     unsafe fn store_f16(self, to: *mut u16) {
         unsafe {
             vst1_u16(to, narrow(self.0));

@@ -6,8 +6,9 @@ use super::rows::{LANES, greater, lane_max, lane_sum};
 /// Writes the `ids.len()` best experts of one token and their weights.
 ///
 /// `p = exp(s - max) / sum` over all scores (the largest and the sum in 16 lanes, see [`super::rows`]); experts
-/// are taken by p descending, of equal ones the lower id first; `weights[i] = p[i] / (sum of the chosen p, in
-/// this order) * per_expert_scale[ids[i]]`. A NaN score makes every weight NaN; ids stay valid and distinct.
+/// are taken by score descending, of equal ones (+0 and -0 are equal) the lower id first;
+/// `weights[i] = p[i] / (sum of the chosen p, in this order) * per_expert_scale[ids[i]]`. A NaN score makes every
+/// weight NaN; ids stay valid and distinct.
 ///
 /// `probabilities` is scratch of `scores.len()`. Panics unless `scores`, `per_expert_scale` and `probabilities`
 /// agree in length, `ids` and `weights` do, and there are at least as many experts as are asked for.
@@ -36,10 +37,10 @@ pub fn route(
     }
     // Few are asked for: an insertion into the sorted front is cheaper than sorting all.
     let mut taken = 0;
-    for (expert, p) in probabilities.iter().enumerate() {
+    for (expert, (score, p)) in scores.iter().zip(probabilities.iter()).enumerate() {
         let mut at = taken;
-        // Strictly larger moves ahead; an equal one stays behind the lower id.
-        while at > 0 && *p > weights[at - 1] {
+        // Strictly larger moves ahead; an equal one stays behind the lower id. Scores, not p: those round together.
+        while at > 0 && *score > scores[ids[at - 1] as usize] {
             at -= 1;
         }
         if at == ids.len() {
@@ -60,6 +61,7 @@ pub fn route(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn routed(scores: &[f32], scale: &[f32], top_k: usize) -> (Vec<u32>, Vec<f32>) {
         let (mut ids, mut weights) = (vec![u32::MAX; top_k], vec![f32::NAN; top_k]);
@@ -72,6 +74,30 @@ mod tests {
         let (ids, weights) = routed(&[1.0, 3.0, 3.0, 1.0, 3.0], &[1.0; 5], 4);
         assert_eq!(ids, [1, 2, 4, 0]);
         assert!(weights[0] == weights[1] && weights[1] == weights[2] && weights[2] > weights[3]);
+    }
+
+    #[test]
+    fn scores_decide_where_probabilities_round_together() {
+        // Both of the first two are 40 below the largest in f32, and 200 below it p is 0.
+        assert_eq!(routed(&[0.0, 1e-9, 40.0], &[1.0; 3], 2).0, [2, 1]);
+        assert_eq!(routed(&[-200.0, 0.0, -199.0], &[1.0; 3], 2).0, [1, 2]);
+        assert_eq!(routed(&[-0.0, 0.0, -0.0], &[1.0; 3], 3).0, [0, 1, 2]);
+    }
+
+    fn score() -> impl Strategy<Value = f32> {
+        let near = prop_oneof![Just(-0.0f32), (0u8..9).prop_map(|i| f32::from(i) * 1e-9)];
+        prop_oneof![-200.0f32..200.0, (-3i8..3).prop_map(f32::from), near]
+    }
+
+    proptest! {
+        #[test]
+        fn experts_come_by_score_then_id(scores in prop::collection::vec(score(), 1..130), top_k in 1usize..9) {
+            let top_k = top_k.min(scores.len());
+            let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+            // A stable sort: of equal scores the lower id stays first.
+            order.sort_by(|a, b| scores[*b as usize].partial_cmp(&scores[*a as usize]).expect("no NaN"));
+            prop_assert_eq!(&routed(&scores, &vec![1.0; scores.len()], top_k).0, &order[..top_k]);
+        }
     }
 
     #[test]

@@ -80,13 +80,6 @@ pub(crate) unsafe fn add(out: *mut f32, a: *const f32, b: *const f32, len: usize
     }
 }
 
-pub(crate) unsafe fn mul(out: *mut f32, a: *const f32, b: *const f32, len: usize) {
-    for i in 0..len {
-        // SAFETY: the caller passes rows of `len` elements.
-        unsafe { *out.add(i) = *a.add(i) * *b.add(i) }
-    }
-}
-
 pub(crate) unsafe fn scale(out: *mut f32, x: *const f32, factor: f32, len: usize) {
     for i in 0..len {
         // SAFETY: the caller passes rows of `len` elements.
@@ -122,16 +115,6 @@ pub(crate) unsafe fn find(x: *const f32, value: f32, len: usize) -> usize {
     (0..len).find(|i| unsafe { *x.add(*i) } == value).unwrap_or(len)
 }
 
-pub(crate) unsafe fn exp_sum(x: *const f32, max: f32, len: usize) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    for i in 0..len {
-        // SAFETY: the caller passes a row of `len` elements.
-        let value = unsafe { *x.add(i) };
-        lanes[i % LANES] += math::exp(value - max);
-    }
-    lane_sum(lanes)
-}
-
 pub(crate) unsafe fn exp_row(out: *mut f32, x: *const f32, max: f32, factor: f32, len: usize) {
     for i in 0..len {
         // SAFETY: the caller passes rows of `len` elements.
@@ -149,25 +132,4 @@ pub fn f16_from_f32(x: f32) -> u16 {
 #[inline]
 pub fn f32_from_f16(bits: u16) -> f32 {
     half::f16::from_bits(bits).to_f32_const()
-}
-
-pub(crate) unsafe fn f32_to_f16(out: *mut u16, x: *const f32, len: usize) {
-    for i in 0..len {
-        // SAFETY: the caller passes rows of `len` elements.
-        unsafe { *out.add(i) = f16_from_f32(*x.add(i)) }
-    }
-}
-
-pub(crate) unsafe fn f16_to_f32(out: *mut f32, x: *const u16, len: usize) {
-    for i in 0..len {
-        // SAFETY: the caller passes rows of `len` elements.
-        unsafe { *out.add(i) = f32_from_f16(*x.add(i)) }
-    }
-}
-
-pub(crate) unsafe fn bf16_to_f32(out: *mut f32, x: *const u16, len: usize) {
-    for i in 0..len {
-        // SAFETY: the caller passes rows of `len` elements.
-        unsafe { *out.add(i) = f32::from_bits(u32::from(*x.add(i)) << 16) }
-    }
 }

@@ -1,7 +1,8 @@
 //! Choosing a token from a row of logits, the same one for the same logits, settings and number.
 //!
 //! With weights `w = exp((x - max) * (1 / temperature))` (f32), tokens stand in descending order of logit, of
-//! equal ones the lower id first; NaN and -inf are never chosen. The `top_k` first are kept. `total` is the sum
+//! equal ones the lower id first; NaN and -inf are never chosen. A temperature whose reciprocal is not finite (0,
+//! and the subnormal numbers near it) counts as 0: the first token. The `top_k` first are kept. `total` is the sum
 //! of their weights in f64, in this order, or in order of id if `top_k` cuts nothing. Of these the smallest
 //! prefix is kept whose sum is at least `top_p * total` (one token at least); `kept` is its sum, or `total` if
 //! `top_p >= 1`. The answer is the first token whose running sum, in f64 and in this order, exceeds
@@ -12,7 +13,7 @@ use super::Kernels;
 /// How to choose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits; 0 takes the largest.
+    /// Divides the logits; 0, and whatever has no finite reciprocal, takes the largest.
     pub temperature: f32,
     /// Keep this many of the largest; 0 keeps all.
     pub top_k: usize,
@@ -43,10 +44,13 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32], sampling: &Sampling, uniform: f64) -> u32 {
         assert!(!logits.is_empty() && logits.len() <= self.weights.len(), "a row of the vocabulary's size");
         let (first, max) = self.kernels.argmax(logits);
-        if sampling.temperature == 0.0 || !max.is_finite() {
+        let factor = 1.0 / sampling.temperature;
+        if max.is_nan() || max == f32::NEG_INFINITY {
+            return 0;
+        }
+        if !factor.is_finite() || max == f32::INFINITY {
             return first as u32;
         }
-        let factor = 1.0 / sampling.temperature;
         if sampling.top_k > 0 && sampling.top_k < logits.len() {
             self.order(logits, sampling.top_k);
             self.weigh(logits, max, factor);
@@ -61,26 +65,20 @@ impl Sampler {
         loop {
             self.order(logits, prefix);
             self.weigh(logits, max, factor);
-            if let Some(token) = self.draw(sampling.top_p, total, uniform, prefix == logits.len()) {
-                return token;
+            let all = prefix == logits.len();
+            let drawn = self.draw(sampling.top_p, total, uniform, all);
+            if all || drawn.is_some() {
+                return drawn.unwrap_or(first as u32);
             }
             prefix = (prefix * 8).min(logits.len());
         }
     }
 
-    /// The `count` largest logits as (id, logit), in order; fewer if fewer are above -inf.
-    pub fn top(&mut self, logits: &[f32], count: usize) -> impl Iterator<Item = (u32, f32)> {
-        self.order(logits, count.min(logits.len()));
-        self.keys.iter().map(|key| (token(*key), logits[token(*key) as usize]))
-    }
-
-    /// Leaves the keys of the `count` first tokens in `keys`, in order.
+    /// Leaves the keys of the `count` first tokens in `keys`, in order; fewer if fewer are above -inf. `count` is
+    /// at least 1.
     fn order(&mut self, logits: &[f32], count: usize) {
         let limit = (2 * count).clamp(64, self.keys.capacity().max(64));
         self.keys.clear();
-        if count == 0 {
-            return;
-        }
         // Everything at or below this is behind `count` others, for ids come ascending.
         let mut bar = f32::NEG_INFINITY;
         for (chunk, start) in logits.chunks(32).zip((0u32..).step_by(32)) {
@@ -177,7 +175,7 @@ mod tests {
         let mut order: Vec<usize> = (0..logits.len()).filter(|i| logits[*i] > f32::NEG_INFINITY).collect();
         order.sort_by(|a, b| logits[*b].partial_cmp(&logits[*a]).expect("no NaN is left").then(a.cmp(b)));
         let Some(max) = order.first().map(|i| logits[*i]) else { return 0 };
-        if sampling.temperature == 0.0 || max == f32::INFINITY {
+        if !(1.0 / sampling.temperature).is_finite() || max == f32::INFINITY {
             return order[0] as u32;
         }
         let weight = |i: &usize| f64::from(exp((logits[*i] - max) * (1.0 / sampling.temperature)));
@@ -226,7 +224,8 @@ mod tests {
         #[test]
         fn agrees_with_its_definition(
             logits in prop::collection::vec(logit(), 1..700),
-            temperature in prop_oneof![Just(0.0f32), 0.05f32..4.0],
+            // The bits reach from 0 past the least number with a finite reciprocal.
+            temperature in prop_oneof![Just(0.0f32), 0.05f32..4.0, (0u32..0x0100_0000).prop_map(f32::from_bits)],
             top_k in prop_oneof![Just(0usize), 1usize..80, 600usize..800],
             top_p in prop_oneof![Just(1.0f32), 0.0f32..1.0],
             uniform in prop_oneof![Just(0.0f64), Just(1.0 - f64::EPSILON), 0.0f64..1.0],
@@ -235,16 +234,6 @@ mod tests {
             let mut sampler = Sampler::new(Kernels::for_isa(Isa::best()), logits.len());
             let want = by_definition(&logits, &sampling, uniform);
             prop_assert_eq!(sampler.sample(&logits, &sampling, uniform), want);
-        }
-
-        #[test]
-        fn top_is_the_front_of_the_order(logits in prop::collection::vec(logit(), 1..700), count in 0usize..90) {
-            let mut order: Vec<usize> = (0..logits.len()).filter(|i| logits[*i] > f32::NEG_INFINITY).collect();
-            order.sort_by(|a, b| logits[*b].partial_cmp(&logits[*a]).expect("no NaN is left").then(a.cmp(b)));
-            order.truncate(count);
-            let mut sampler = Sampler::new(Kernels::for_isa(Isa::best()), logits.len());
-            let got: Vec<usize> = sampler.top(&logits, count).map(|(id, _)| id as usize).collect();
-            prop_assert_eq!(got, order);
         }
     }
 
@@ -259,11 +248,25 @@ mod tests {
     }
 
     #[test]
+    fn a_temperature_without_a_finite_reciprocal_takes_the_largest() {
+        // More tokens than are put in order at first, the largest not among the first ids.
+        let logits: Vec<f32> = (0..3000).map(|i| if i % 700 == 699 { 2.0 } else { -(i as f32) }).collect();
+        let mut sampler = Sampler::new(Kernels::for_isa(Isa::best()), logits.len());
+        for temperature in [1e-40, f32::from_bits(1), 0.0, -0.0, f32::NAN] {
+            for (top_k, top_p) in [(0, 1.0), (0, 0.9), (64, 1.0), (64, 0.9)] {
+                let sampling = Sampling { temperature, top_k, top_p };
+                assert_eq!(sampler.sample(&logits, &sampling, 0.99), 699, "{sampling:?}");
+            }
+        }
+    }
+
+    #[test]
     fn rows_without_a_finite_largest() {
         let mut sampler = Sampler::new(Kernels::for_isa(Isa::best()), 3);
         let sampling = Sampling { temperature: 1.0, top_k: 2, top_p: 0.9 };
         assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 3], &sampling, 0.5), 0);
         assert_eq!(sampler.sample(&[f32::NAN; 3], &sampling, 0.5), 0);
+        assert_eq!(sampler.sample(&[f32::NAN, f32::NEG_INFINITY, f32::NAN], &sampling, 0.5), 0);
         assert_eq!(sampler.sample(&[1.0, f32::INFINITY, f32::INFINITY], &sampling, 0.9), 1);
     }
 }

@@ -79,9 +79,17 @@ pub(super) const VALUE_STRIDE: usize = 2 * PIECE;
 /// Groups are at least this long.
 const SMALLEST_GROUP: usize = 16;
 
-fn cells<T: Copy + Default>(len: usize) -> Box<[std::cell::UnsafeCell<T>]> {
-    (0..len).map(|_| std::cell::UnsafeCell::new(T::default())).collect()
+/// Zeros; pages that nobody writes take no memory.
+fn cells<T: Number>(len: usize) -> Box<[std::cell::UnsafeCell<T>]> {
+    // SAFETY: zero bytes are a number of each of these types.
+    unsafe { Box::<[std::cell::UnsafeCell<T>]>::new_zeroed_slice(len).assume_init() }
 }
+
+/// Types of which zero bytes are a value.
+trait Number: Copy {}
+impl Number for i8 {}
+impl Number for i32 {}
+impl Number for f32 {}
 
 impl QuantizedRows {
     /// Room for `rows` rows of up to `columns` activations in any layout.

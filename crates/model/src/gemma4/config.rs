@@ -182,7 +182,7 @@ impl Gemma4Config {
                 format!("{shared} of {num_layers} layers, so no layer keeps keys: a drafting model, which does not run alone"),
             ));
         }
-        let geometry = Geometry::read(text)?;
+        let geometry = Geometry::read(text, num_layers)?;
         let unified = top.text("model_type")?.unwrap_or("").starts_with("gemma4_unified");
         // Where a file leaves a field out, transformers' default of its own model type holds.
         let (window, context) = if unified { (1024, 262_144) } else { (512, 131_072) };
@@ -214,7 +214,7 @@ impl Gemma4Config {
             layers,
             window: text.count("sliding_window", Some(window), MOST_TOKENS)?,
             heads: geometry.heads,
-            eps: text.positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
+            eps: eps(text)?,
             softcap: text.positive("final_logit_softcapping")?.map(|cap| cap as f32),
             per_layer: per_layer(text, unified, vocabulary)?,
             moe: moe(text)?,
@@ -224,6 +224,14 @@ impl Gemma4Config {
             bos: bos(text, vocabulary),
         };
         Ok((config, warnings))
+    }
+}
+
+fn eps(text: Object) -> Result<f32, ModelError> {
+    let eps = text.positive("rms_norm_eps")?.unwrap_or(1e-6);
+    match eps <= 1.0 {
+        true => Ok(eps as f32),
+        false => Err(text.error("rms_norm_eps", format!("{eps}, wanted at most 1"))),
     }
 }
 
@@ -254,13 +262,28 @@ fn refuse_unsupported(text: Object) -> Result<Vec<String>, ModelError> {
                 .error("use_bidirectional_attention", format!("{other:?} is not supported, null and \"vision\" are")));
         }
     }
-    let nested = text.map.get("text_config").is_none();
+    // Fields of other models of the family, which would change the result.
+    for field in [
+        "activation_sparsity_pattern",
+        "altup_num_inputs",
+        "attn_logit_softcapping",
+        "embedding_multiplier",
+        "laurel_rank",
+        "logit_scale",
+        "logits_scaling",
+        "query_pre_attn_scalar",
+        "residual_multiplier",
+    ] {
+        if let Some(value) = text.get(field) {
+            return Err(text.error(field, format!("{} is not supported; Gemma 4 has no such field", short(value))));
+        }
+    }
     let unknown = text.map.iter().filter(|(field, value)| {
-        nested && !value.is_null() && !READ.contains(&field.as_str()) && !WITHOUT_EFFECT.contains(&field.as_str())
+        !value.is_null() && !READ.contains(&field.as_str()) && !WITHOUT_EFFECT.contains(&field.as_str())
     });
     Ok(unknown
         .map(|(field, value)| {
-            format!("config.json: text_config.{field} = {} is not known and was not applied", short(value))
+            format!("config.json: {} = {} is not known and was not applied", text.path(field), short(value))
         })
         .collect())
 }
@@ -309,13 +332,19 @@ struct Geometry<'a> {
 }
 
 impl<'a> Geometry<'a> {
-    fn read(text: Object<'a>) -> Result<Self, ModelError> {
+    fn read(text: Object<'a>, num_layers: usize) -> Result<Self, ModelError> {
         let heads = text.count("num_attention_heads", Some(8), MOST_COLUMNS)?;
         let kv_heads = text.count("num_key_value_heads", Some(4), MOST_COLUMNS)?;
         let head_dim = text.count("head_dim", Some(256), MOST_COLUMNS)?;
         let k_is_v = text.flag("attention_k_eq_v", false)?;
         let global = text.natural("num_global_key_value_heads", MOST_COLUMNS)?.filter(|&count| k_is_v && count > 0);
         let overrides = text.object("per_layer_config")?.map(|map| Object::new(map, "text_config.per_layer_config"));
+        for key in overrides.iter().flat_map(|overrides| overrides.map.keys()) {
+            if key.parse::<usize>().ok().filter(|&layer| layer < num_layers && *key == layer.to_string()).is_none() {
+                let reason = format!("{:?} is none of the {num_layers} layers", short(&Value::from(key.as_str())));
+                return Err(text.error("per_layer_config", reason));
+            }
+        }
         let full = match overrides {
             // transformers 5.24 writes what differs layer by layer, and nothing else then.
             Some(_) => (head_dim, kv_heads),

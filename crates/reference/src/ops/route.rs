@@ -1,12 +1,13 @@
 //! Which experts a row goes to, and how much each counts.
 
+use super::sample::descending;
+
 /// Softmax over all `scores`, the `experts.len()` largest (ties: the lower index first), renormalised to
 /// sum 1, each times its own `per_expert_scale`, once. In f64. Panics unless the lengths agree.
 pub fn route(experts: &mut [u32], weights: &mut [f32], scores: &[f32], per_expert_scale: &[f32]) {
     assert!(experts.len() == weights.len() && scores.len() == per_expert_scale.len(), "a scale for each expert");
     assert!(experts.len() <= scores.len(), "no more experts than there are");
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+    let order = descending(scores);
     let largest = f64::from(scores[order[0]]);
     // Softmax, selection and renormalisation together: the denominator over all experts cancels.
     let chosen: Vec<f64> = order[..experts.len()].iter().map(|&e| (f64::from(scores[e]) - largest).exp()).collect();

@@ -4,10 +4,11 @@ use plan::{Sampling, uniform};
 
 /// One token of `logits` by the rule of [`Sampling`], for the position that it will have.
 pub fn sample(logits: &[f32], rule: &Sampling, position: u32) -> u32 {
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
-    if rule.temperature == 0.0 {
-        return order[0] as u32;
+    let order = descending(logits);
+    let mut order: Vec<usize> = order.into_iter().filter(|&token| logits[token] > f32::NEG_INFINITY).collect();
+    let Some(&first) = order.first() else { return 0 };
+    if rule.temperature == 0.0 || !(1.0 / rule.temperature).is_finite() || logits[first] == f32::INFINITY {
+        return first as u32;
     }
     if rule.top_k > 0 {
         order.truncate(rule.top_k as usize);
@@ -33,6 +34,14 @@ pub fn sample(logits: &[f32], rule: &Sampling, position: u32) -> u32 {
     order[kept - 1] as u32
 }
 
+/// Indices by value, the largest first; of equal values (+0 and -0 are) the lower index first, NaN last.
+pub(crate) fn descending(values: &[f32]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    let key = |i: usize| if values[i].is_nan() { f32::NEG_INFINITY } else { values[i] + 0.0 };
+    order.sort_by(|&a, &b| values[a].is_nan().cmp(&values[b].is_nan()).then(key(b).total_cmp(&key(a))).then(a.cmp(&b)));
+    order
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +49,17 @@ mod tests {
     #[test]
     fn greedy_takes_the_lowest_of_equals() {
         assert_eq!(sample(&[0.0, 2.0, 2.0], &Sampling::GREEDY, 3), 1);
+    }
+
+    #[test]
+    fn what_is_no_number_or_impossible_is_never_chosen() {
+        let warm = Sampling { temperature: 1.0, ..Sampling::GREEDY };
+        for rule in [Sampling::GREEDY, warm, Sampling { temperature: 1e-40, ..warm }] {
+            assert_eq!(sample(&[f32::NAN, f32::NEG_INFINITY, 1.0, f32::NAN], &rule, 3), 2);
+            assert_eq!(sample(&[0.0, f32::INFINITY, f32::INFINITY], &rule, 3), 1);
+            assert_eq!(sample(&[f32::NEG_INFINITY, f32::NAN], &rule, 3), 0);
+        }
+        assert_eq!(sample(&[-0.0, 0.0], &Sampling::GREEDY, 3), 0);
     }
 
     #[test]

@@ -322,3 +322,50 @@ fn a_freed_block_that_is_seen_is_refused() {
     case.table[1] = u32::MAX;
     case.by_rows(&Kernels::for_isa(Isa::Scalar), 1);
 }
+
+#[test]
+fn f16_elements_are_the_nearest_held_at_the_largest_and_read_exactly() {
+    // Every f16 there is, and what lies on and beside the middle between each and the next.
+    let exact: Vec<f32> = (0..=u16::MAX).map(|bits| half::f16::from_bits(bits).to_f32()).collect();
+    let middle: Vec<f32> = (0..=u16::MAX)
+        .map(|bits| (exact[usize::from(bits)] + half::f16::from_bits(bits.wrapping_add(1)).to_f32()) / 2.0)
+        .collect();
+    let above = middle.iter().map(|x| x.next_up()).collect();
+    let below = middle.iter().map(|x| x.next_down()).collect();
+    let head_dim = exact.len();
+    for isa in Isa::supported() {
+        let kernels = Kernels::for_isa(isa);
+        let mut case = Case::new(1, 1, head_dim, KvElement::F16, &[(0, 1)]);
+        let layer = case.layer();
+        let block = case.table[0] as usize;
+        let start = block * layer.block_stride_bytes;
+        let (keys, values) =
+            (layer.keys.wrapping_add(start).cast::<u16>(), layer.values.wrapping_add(start).cast::<u16>());
+        for row in [&exact, &middle, &above, &below] {
+            // SAFETY: the cache is this case's memory, nobody else has it.
+            unsafe { kernels.kv_append(&layer, block * KV_BLOCK, row, row) };
+            for (d, x) in row.iter().enumerate() {
+                let nearest = half::f16::from_f32(*x);
+                let want = if nearest.is_infinite() { half::f16::MAX.copysign(nearest) } else { nearest };
+                // SAFETY: within this case's memory.
+                for got in unsafe { [*keys.add(d * KV_BLOCK), *values.add(d)] }.map(half::f16::from_bits) {
+                    let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+                    assert!(same, "{isa}: {x:e} is kept as {got:e}, not {want:e}");
+                }
+            }
+        }
+        // The row sees one position, so the result is its value.
+        case.q.fill(0.0);
+        for d in 0..head_dim {
+            // SAFETY: as above.
+            unsafe {
+                *keys.add(d * KV_BLOCK) = 0;
+                *values.add(d) = d as u16;
+            }
+        }
+        for (bits, (got, want)) in case.by_rows(&kernels, 1).iter().zip(&exact).enumerate() {
+            // Compared as numbers: the sum starts at 0, so -0 comes out as 0.
+            assert!(got == want || got.is_nan() && want.is_nan(), "{isa}: {bits:x} is read as {got:e}, not {want:e}");
+        }
+    }
+}

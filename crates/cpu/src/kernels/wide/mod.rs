@@ -22,17 +22,12 @@ macro_rules! entries {
                 fn rope(x: *mut f32, cos: *const f32, sin: *const f32, half: usize);
                 fn gelu_mul(out: *mut f32, gate: *const f32, up: *const f32, len: usize);
                 fn add(out: *mut f32, a: *const f32, b: *const f32, len: usize);
-                fn mul(out: *mut f32, a: *const f32, b: *const f32, len: usize);
                 fn scale(out: *mut f32, x: *const f32, factor: f32, len: usize);
                 fn add_scaled(out: *mut f32, x: *const f32, factor: f32, len: usize);
                 fn softcap(out: *mut f32, x: *const f32, cap: f32, len: usize);
                 fn exp_row(out: *mut f32, x: *const f32, max: f32, factor: f32, len: usize);
                 fn max(x: *const f32, len: usize) -> f32;
                 fn find(x: *const f32, value: f32, len: usize) -> usize;
-                fn exp_sum(x: *const f32, max: f32, len: usize) -> f32;
-                fn f32_to_f16(out: *mut u16, x: *const f32, len: usize);
-                fn f16_to_f32(out: *mut f32, x: *const u16, len: usize);
-                fn bf16_to_f32(out: *mut f32, x: *const u16, len: usize);
             });
         }
         pub(crate) mod attention {

@@ -104,14 +104,6 @@ pub(crate) unsafe fn add<V: Lanes>(out: *mut f32, a: *const f32, b: *const f32, 
 }
 
 #[inline(always)]
-pub(crate) unsafe fn mul<V: Lanes>(out: *mut f32, a: *const f32, b: *const f32, len: usize) {
-    // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe {
-        elementwise!(out, len, (a, b) => a.mul(b));
-    }
-}
-
-#[inline(always)]
 pub(crate) unsafe fn scale<V: Lanes>(out: *mut f32, x: *const f32, factor: f32, len: usize) {
     // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
     unsafe {
@@ -173,20 +165,6 @@ pub(crate) unsafe fn find<V: Lanes>(x: *const f32, value: f32, len: usize) -> us
     }
 }
 
-#[inline(always)]
-pub(crate) unsafe fn exp_sum<V: Lanes>(x: *const f32, max: f32, len: usize) -> f32 {
-    // SAFETY: the caller runs the instruction set and passes a row of `len` elements.
-    unsafe {
-        let mut lanes = V::splat(0.0);
-        let max = V::splat(max);
-        sixteens!(len, |i| lanes = lanes.add(V::load(x.add(i)).sub(max).exp()), |i, count| {
-            let last = V::load_first(x.add(i), count).sub(max).exp();
-            lanes = lanes.add(last.only(0, count, V::splat(0.0)))
-        });
-        lanes.sum()
-    }
-}
-
 /// Holds the lanes at the largest finite f16; NaN stays.
 #[inline(always)]
 pub(crate) unsafe fn held<V: Lanes>(x: V) -> V {
@@ -195,41 +173,5 @@ pub(crate) unsafe fn held<V: Lanes>(x: V) -> V {
         let (low, high) = (V::splat(-F16_MAX), V::splat(F16_MAX));
         let x = V::select(x.above(high), high, x);
         V::select(low.above(x), low, x)
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn f32_to_f16<V: Lanes>(out: *mut u16, x: *const f32, len: usize) {
-    // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe {
-        sixteens!(len, |i| held(V::load(x.add(i))).store_f16(out.add(i)), |i, count| {
-            let mut lanes = [0u16; LANES];
-            held(V::load_first(x.add(i), count)).store_f16(lanes.as_mut_ptr());
-            out.add(i).copy_from_nonoverlapping(lanes.as_ptr(), count);
-        });
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn f16_to_f32<V: Lanes>(out: *mut f32, x: *const u16, len: usize) {
-    // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe {
-        sixteens!(len, |i| V::load_f16(x.add(i)).store(out.add(i)), |i, count| {
-            let mut lanes = [0u16; LANES];
-            lanes.as_mut_ptr().copy_from_nonoverlapping(x.add(i), count);
-            V::load_f16(lanes.as_ptr()).store_first(out.add(i), count);
-        });
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn bf16_to_f32<V: Lanes>(out: *mut f32, x: *const u16, len: usize) {
-    // SAFETY: the caller runs the instruction set and passes rows of `len` elements.
-    unsafe {
-        sixteens!(len, |i| V::load_bf16(x.add(i)).store(out.add(i)), |i, count| {
-            let mut lanes = [0u16; LANES];
-            lanes.as_mut_ptr().copy_from_nonoverlapping(x.add(i), count);
-            V::load_bf16(lanes.as_ptr()).store_first(out.add(i), count);
-        });
     }
 }
