@@ -27,7 +27,7 @@ pub struct ChatTemplate {
 pub struct Prompt {
     /// The rendered text.
     pub text: String,
-    /// [tokens], with `<bos>` once, in front.
+    /// `[tokens]`, with `<bos>` once, in front.
     pub ids: Vec<u32>,
 }
 
