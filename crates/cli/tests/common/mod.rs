@@ -7,7 +7,9 @@ use std::process::{Command, Output};
 
 /// The command with arguments, finished.
 pub fn markbase(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_markbase")).args(arguments).output().expect("the command starts")
+    // Help is wrapped to the width of a terminal, which tests do not have.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_markbase"));
+    command.args(arguments).env_remove("COLUMNS").output().expect("the command starts")
 }
 
 /// Standard output of a command that succeeds.
