@@ -10,7 +10,7 @@ use plan::{
 };
 
 use crate::cache::Cache;
-use crate::executable::Executable;
+use crate::executable::{Executable, Place};
 use crate::isa::Isa;
 use crate::kernels::{Kernels, attention::KvElement};
 use crate::run::{Run, View};
@@ -142,13 +142,8 @@ impl Backend for Cpu {
             return Err(BackendError::Order("compile takes the plan whose weights were loaded"));
         }
         let threads = self.options.threads;
-        let wanted_bytes = Executable::bytes(plan, options, cache, threads);
-        let free_bytes = self.memory().free_bytes;
-        if wanted_bytes > free_bytes {
-            let what = format!("a step of {} rows, {} of them wanted,", options.max_rows, options.max_wanted);
-            return Err(BackendError::Memory { what, wanted_bytes, free_bytes });
-        }
-        self.executables.push(Executable::new(plan, options, weights, cache, self.kernels, threads)?);
+        let place = Place { weights, cache, kernels: self.kernels, threads, free_bytes: self.memory().free_bytes };
+        self.executables.push(Executable::new(plan, options, &place)?);
         Ok(ExecutableId((self.executables.len() - 1) as u32))
     }
 

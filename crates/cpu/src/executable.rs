@@ -40,6 +40,15 @@ pub(crate) struct Executable {
     pub per_thread: Vec<Mutex<ThreadScratch>>,
 }
 
+/// What a plan is compiled for.
+pub(crate) struct Place<'a> {
+    pub weights: &'a Weights,
+    pub cache: &'a Cache,
+    pub kernels: Kernels,
+    pub threads: usize,
+    pub free_bytes: u64,
+}
+
 /// What one thread needs for itself.
 pub(crate) struct ThreadScratch {
     pub linear: Scratch,
@@ -108,33 +117,27 @@ pub(crate) fn most_rows(rows: Rows, options: &CompileOptions) -> usize {
 }
 
 impl Executable {
-    /// Bytes that a compiled plan would hold of its own, all rows in use.
-    pub fn bytes(plan: &Plan, options: &CompileOptions, cache: &Cache, threads: usize) -> u64 {
-        let launches = fuse(plan, !options.watch);
-        let values = lay_out(&lifetimes(plan, options, &launches)).bytes;
-        let kept: usize = options.keep.iter().map(|&value| value_bytes(plan, options, value)).sum();
-        (values + kept + 4 * partials_len(plan, options, cache, threads)) as u64
-    }
-
     /// Multiply-adds of the products of a step, about: what a row costs, times rows.
     pub fn multiply_adds(&self, inputs: &StepInputs) -> f64 {
         self.row_multiply_adds[0] * inputs.tokens.len() as f64 + self.row_multiply_adds[1] * inputs.wanted.len() as f64
     }
 
-    pub fn new(
-        plan: &Plan,
-        options: &CompileOptions,
-        weights: &Weights,
-        cache: &Cache,
-        kernels: Kernels,
-        threads: usize,
-    ) -> Result<Executable, BackendError> {
+    /// Compiles `plan`; an error where a step would not fit into free memory.
+    pub fn new(plan: &Plan, options: &CompileOptions, place: &Place) -> Result<Executable, BackendError> {
+        let &Place { weights, cache, kernels, threads, free_bytes } = place;
         supported(plan)?;
         // Watching looks at every value, so every step must leave its own.
         let launches = fuse(plan, !options.watch);
         let lifetimes = lifetimes(plan, options, &launches);
         let layout: Layout = lay_out(&lifetimes);
         layout.check(&lifetimes)?;
+        let partials_len = partials_len(plan, options, cache, threads);
+        let kept: usize = options.keep.iter().map(|&value| value_bytes(plan, options, value)).sum();
+        let wanted_bytes = (layout.bytes + kept + 4 * partials_len) as u64;
+        if wanted_bytes > free_bytes {
+            let what = format!("a step of {} rows, {} of them wanted,", options.max_rows, options.max_wanted);
+            return Err(BackendError::Memory { what, wanted_bytes, free_bytes });
+        }
         let mut ropes: Vec<(Rope, usize)> = vec![];
         for step in &plan.steps {
             if let Op::Rope { rope, head_dim, .. } = step.op
@@ -185,7 +188,7 @@ impl Executable {
             rope_tables,
             quantized: QuantizedRows::new(most, widest),
             experts: buffers,
-            partials: Arena::new(partials_len(plan, options, cache, threads)),
+            partials: Arena::new(partials_len),
             per_thread: per_thread.collect(),
         })
     }

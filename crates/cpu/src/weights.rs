@@ -116,14 +116,7 @@ impl Weights {
 fn prepare(spec: &WeightSpec, from: &Arc<Checkpoint>) -> Result<Weight, BackendError> {
     let wrong = |reason: String| BackendError::Weight { weight: spec.name.clone(), reason };
     match (&spec.source, spec.shape) {
-        (WeightSource::Vector { tensor, .. }, WeightShape::Vector { length }) => {
-            let view = from.tensor(tensor).ok_or_else(|| wrong(format!("{tensor} is not in the checkpoint")))?;
-            let values = view.to_f32().map_err(|problem| wrong(problem.to_string()))?;
-            match values.len() == length {
-                true => Ok(Weight::Vector(values)),
-                false => Err(wrong(format!("{} numbers, wanted {length}", values.len()))),
-            }
-        }
+        (WeightSource::Vector { .. }, _) => Ok(Weight::Vector(spec.read_vector(from)?)),
         (WeightSource::Matrix { .. }, _) if !spec.usage.multiplied => Ok(Weight::Matrices(vec![])),
         (WeightSource::Matrix { source, rows: range }, shape) => {
             let (count, rows, columns) = match shape {
@@ -144,7 +137,6 @@ fn prepare(spec: &WeightSpec, from: &Arc<Checkpoint>) -> Result<Weight, BackendE
             }
             Ok(Weight::Matrices(matrices))
         }
-        _ => Err(wrong("its shape does not go with its source".into())),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Weights: read-only for ever, named by [`WeightId`]; a backend places and repacks them as it likes.
 
-use checkpoint::{DType, MatrixSource};
+use checkpoint::{Checkpoint, DType, MatrixSource};
+
+use crate::BackendError;
 
 /// A weight of the plan, by its place in [`Plan::weights`](crate::Plan::weights).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,6 +109,20 @@ impl WeightSpec {
             WeightSource::Vector { dtype, .. } => dtype.to_string(),
             WeightSource::Matrix { source: MatrixSource::Dense { dtype, .. }, .. } => dtype.to_string(),
             WeightSource::Matrix { source: MatrixSource::Quantized { format, .. }, .. } => format.to_string(),
+        }
+    }
+
+    /// The numbers of a vector weight, decoded; an error says how its tensor differs.
+    pub fn read_vector(&self, from: &Checkpoint) -> Result<Vec<f32>, BackendError> {
+        let wrong = |reason: String| BackendError::Weight { weight: self.name.clone(), reason };
+        let (WeightSource::Vector { tensor, .. }, WeightShape::Vector { length }) = (&self.source, self.shape) else {
+            return Err(wrong("its shape does not go with its source".into()));
+        };
+        let view = from.tensor(tensor).ok_or_else(|| wrong(format!("{tensor} is not in the checkpoint")))?;
+        let values = view.to_f32().map_err(|problem| wrong(problem.to_string()))?;
+        match values.len() == length {
+            true => Ok(values),
+            false => Err(wrong(format!("{} numbers, wanted {length}", values.len()))),
         }
     }
 
