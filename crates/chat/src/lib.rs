@@ -14,6 +14,7 @@ mod decoder;
 mod defaults;
 mod environment;
 mod error;
+mod json;
 mod marks;
 mod message;
 mod python;
@@ -25,6 +26,7 @@ mod tokenizer;
 
 pub use defaults::SamplingDefaults;
 pub use error::{Error, Result};
+pub use json::{Json, JsonObject, Number};
 pub use message::{ChatOptions, Content, MediaKind, MediaPart, Message, Part, ToolCall};
 pub use stop::{StopIds, StopStrings, Watched};
 pub use stream::{ControlText, TextStream};
