@@ -7,25 +7,19 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::{CheckpointError, quoted};
+use crate::folder::{CONFIG, Folder, INDEX};
 use crate::header::{self, is_name};
 use crate::quantization::Quantization;
 use crate::source::{Source, kind_of};
 use crate::storage::Storage;
 use crate::tensor::{TensorInfo, TensorView};
 
-const CONFIG: &str = "config.json";
 const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-
-const CONFIG_LIMIT_BYTES: u64 = 16 << 20;
-const INDEX_LIMIT_BYTES: u64 = 64 << 20;
-const TOKENIZER_LIMIT_BYTES: u64 = 64 << 20;
-const SIDECAR_LIMIT_BYTES: u64 = 1 << 20;
 
 /// An opened model: its configuration and its tensors by name.
 pub struct Checkpoint {
     name: String,
-    source: Source,
+    folder: Folder,
     config: Map<String, Value>,
     quantization: Quantization,
     files: Vec<WeightFile>,
@@ -65,23 +59,23 @@ impl Checkpoint {
     /// read of pages that are gone ends the process with SIGBUS. Replacing a file by renaming
     /// another over it is safe.
     pub fn open(dir: impl AsRef<Path>) -> Result<Checkpoint, CheckpointError> {
-        Checkpoint::read(Source::folder(dir.as_ref())?)
+        Checkpoint::read(Folder::open(dir)?)
     }
 
     /// A model that is part of the program: its files by name, under the same proofs as a folder.
     pub fn from_memory(name: &str, files: &[(&str, &'static [u8])]) -> Result<Checkpoint, CheckpointError> {
-        let files = files.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect();
-        Checkpoint::read(Source::Memory { name: name.to_owned(), files })
+        Checkpoint::read(Folder::from_memory(name, files))
     }
 
-    fn read(source: Source) -> Result<Checkpoint, CheckpointError> {
+    fn read(folder: Folder) -> Result<Checkpoint, CheckpointError> {
+        let source = &folder.source;
         let names = source.names()?;
-        let Some(config) = source.object(CONFIG, CONFIG_LIMIT_BYTES)? else {
+        let Some(config) = folder.json(CONFIG)? else {
             return Err(CheckpointError::NoConfig { folder: source.place(), hint: hint_of_config(&names) });
         };
         let mut warnings = Vec::new();
         let quantization = Quantization::read(&config, &mut warnings)?;
-        let index = Index::read(&source)?;
+        let index = Index::read(&folder)?;
         let weight_names = match &index {
             Some(index) => index.shards(),
             None if names.iter().any(|name| name == SINGLE) => vec![SINGLE.to_owned()],
@@ -109,16 +103,16 @@ impl Checkpoint {
                 files: missing,
             });
         }
-        let tensors = list_tensors(&source, &files)?;
+        let tensors = list_tensors(source, &files)?;
         if let Some(index) = &index {
-            index.prove(&source, &files, &tensors, &mut warnings)?;
+            index.prove(source, &files, &tensors, &mut warnings)?;
         }
         for name in names.iter().filter(|name| name.ends_with(".safetensors")) {
             if files.iter().all(|file| file.name != *name) {
                 warnings.push(format!("{name}: in the folder, but not part of the model; not read"));
             }
         }
-        Ok(Checkpoint { name: source.model_name(), source, config, quantization, files, tensors, warnings })
+        Ok(Checkpoint { name: folder.name(), folder, config, quantization, files, tensors, warnings })
     }
 
     /// The folder's name, or the name given to [`Checkpoint::from_memory`].
@@ -146,15 +140,9 @@ impl Checkpoint {
         &self.warnings
     }
 
-    /// A file beside the weights (`generation_config.json`, `tokenizer.json`, `chat_template.jinja`,
-    /// ...), whole; `None` if there is none. At most 64 MiB of `tokenizer.json`, 1 MiB of others.
-    pub fn file(&self, name: &str) -> Result<Option<Vec<u8>>, CheckpointError> {
-        self.source.small(name, sidecar_limit(name))
-    }
-
-    /// A file beside the weights that is a JSON object; `None` if there is none.
-    pub fn json(&self, name: &str) -> Result<Option<Map<String, Value>>, CheckpointError> {
-        self.source.object(name, sidecar_limit(name))
+    /// The files beside the weights.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// Every tensor, by name.
@@ -215,8 +203,9 @@ fn list_tensors(source: &Source, files: &[WeightFile]) -> Result<Vec<TensorInfo>
 struct Index(BTreeMap<String, String>);
 
 impl Index {
-    fn read(source: &Source) -> Result<Option<Index>, CheckpointError> {
-        let Some(index) = source.object(INDEX, INDEX_LIMIT_BYTES)? else { return Ok(None) };
+    fn read(folder: &Folder) -> Result<Option<Index>, CheckpointError> {
+        let source = &folder.source;
+        let Some(index) = folder.json(INDEX)? else { return Ok(None) };
         let wrong = |reason| CheckpointError::Json { file: source.path_of(INDEX), reason };
         let weight_map = match index.get("weight_map") {
             Some(Value::Object(weight_map)) if !weight_map.is_empty() => weight_map,
@@ -270,15 +259,6 @@ impl Index {
             }
         }
         Ok(())
-    }
-}
-
-fn sidecar_limit(name: &str) -> u64 {
-    match name {
-        CONFIG => CONFIG_LIMIT_BYTES,
-        INDEX => INDEX_LIMIT_BYTES,
-        "tokenizer.json" => TOKENIZER_LIMIT_BYTES,
-        _ => SIDECAR_LIMIT_BYTES,
     }
 }
 

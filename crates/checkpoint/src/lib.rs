@@ -7,6 +7,7 @@
 mod checkpoint;
 mod dtype;
 mod error;
+mod folder;
 mod header;
 mod matrix;
 pub mod quant;
@@ -19,6 +20,7 @@ mod writer;
 pub use checkpoint::{Checkpoint, WeightFile};
 pub use dtype::{DType, decode_floats, encode_floats};
 pub use error::{CheckpointError, Problem, ProblemKind};
+pub use folder::Folder;
 pub use header::HeaderFault;
 pub use matrix::{MatrixSource, VectorSource};
 pub use quant::{PackedRows, QuantFormat, dequantize, quantize};

@@ -23,9 +23,9 @@ fn every_example_opens_without_a_warning() {
         let checkpoint = Checkpoint::open(models.join(name)).unwrap();
         assert_eq!(checkpoint.name(), name);
         assert!(checkpoint.warnings().is_empty(), "{name}: {:?}", checkpoint.warnings());
-        assert!(checkpoint.file("tokenizer.json").unwrap().is_some());
-        assert!(checkpoint.json("generation_config.json").unwrap().is_some());
-        assert!(checkpoint.json("preprocessor_config.json").unwrap().is_none());
+        assert!(checkpoint.folder().file("tokenizer.json").unwrap().is_some());
+        assert!(checkpoint.folder().json("generation_config.json").unwrap().is_some());
+        assert!(checkpoint.folder().json("preprocessor_config.json").unwrap().is_none());
         // Nothing but what weights are made of.
         for info in checkpoint.tensors() {
             assert!(matches!(info.dtype, DType::BF16 | DType::F32 | DType::U32), "{name} {}", info.name);

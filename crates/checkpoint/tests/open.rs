@@ -57,8 +57,8 @@ fn a_model_in_memory_is_a_folder_without_a_disk() {
     let checkpoint = Checkpoint::from_memory("built-in", &files).unwrap();
     assert_eq!(checkpoint.name(), "built-in");
     assert_eq!(checkpoint.tensor("a").unwrap().to_f32().unwrap(), [0.0; 4]);
-    assert_eq!(checkpoint.json("generation_config.json").unwrap().unwrap()["top_k"], 64);
-    assert_eq!(checkpoint.file("tokenizer.json").unwrap(), None);
+    assert_eq!(checkpoint.folder().json("generation_config.json").unwrap().unwrap()["top_k"], 64);
+    assert_eq!(checkpoint.folder().file("tokenizer.json").unwrap(), None);
     checkpoint.release("a");
     checkpoint.prefetch("a");
     assert_eq!(checkpoint.tensor("a").unwrap().to_f32().unwrap(), [0.0; 4]);
@@ -216,12 +216,15 @@ fn sidecars_stay_inside_the_folder_and_within_their_limits() {
     fs::write(folder.path().join("tokenizer.json"), vec![b' '; (1 << 20) + 1]).unwrap();
     fs::write(folder.path().join("chat_template.jinja"), vec![b' '; (1 << 20) + 1]).unwrap();
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
-    assert_eq!(checkpoint.file("tokenizer.json").unwrap().unwrap().len(), (1 << 20) + 1);
-    assert!(matches!(checkpoint.file("chat_template.jinja"), Err(CheckpointError::TooLarge { found: 1048577, .. })));
-    assert!(matches!(checkpoint.json("list.json"), Err(CheckpointError::Json { .. })));
-    assert_eq!(checkpoint.json("generation_config.json").unwrap(), None);
+    assert_eq!(checkpoint.folder().file("tokenizer.json").unwrap().unwrap().len(), (1 << 20) + 1);
+    assert!(matches!(
+        checkpoint.folder().file("chat_template.jinja"),
+        Err(CheckpointError::TooLarge { found: 1048577, .. })
+    ));
+    assert!(matches!(checkpoint.folder().json("list.json"), Err(CheckpointError::Json { .. })));
+    assert_eq!(checkpoint.folder().json("generation_config.json").unwrap(), None);
     for name in ["", ".", "..", "../config.json", "a/b", "a\\b", "/etc/passwd", "c:config.json", "a\0b"] {
-        assert!(matches!(checkpoint.file(name), Err(CheckpointError::BadName { .. })), "{name:?}");
+        assert!(matches!(checkpoint.folder().file(name), Err(CheckpointError::BadName { .. })), "{name:?}");
     }
 }
 

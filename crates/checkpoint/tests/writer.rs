@@ -99,7 +99,7 @@ fn shards_and_their_index_open_as_one_checkpoint() {
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     assert!(checkpoint.warnings().is_empty());
     assert_eq!(checkpoint.tensor("a").unwrap().bytes, [7; 4]);
-    let index = checkpoint.json("model.safetensors.index.json").unwrap().unwrap();
+    let index = checkpoint.folder().json("model.safetensors.index.json").unwrap().unwrap();
     assert_eq!(index["metadata"]["total_size"], 8);
     let twice = [("1", &shards[0].1[..]), ("2", &shards[0].1[..])];
     assert!(write_index(folder.path(), &twice).unwrap_err().to_string().ends_with("tensor b is in both 1 and 2"));

@@ -107,7 +107,7 @@ fn a_vocabulary_too_small_or_ids_outside_of_it_are_refused() {
 fn an_answer_without_thinking_begins_with_an_empty_thought_in_models_without_per_layer_inputs() {
     let prompt = |kind: TinyKind, thinking: bool| {
         let (_scratch, checkpoint) = written(&recipe(kind, None));
-        let template = checkpoint.file("chat_template.jinja").unwrap().unwrap();
+        let template = checkpoint.folder().file("chat_template.jinja").unwrap().unwrap();
         let template = String::from_utf8(template).unwrap();
         let mut environment = minijinja::Environment::new();
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
