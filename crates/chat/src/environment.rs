@@ -12,7 +12,8 @@ use minijinja_contrib::pycompat;
 use crate::clock;
 use crate::marks::Marks;
 use crate::python::{self, JsonStyle};
-use crate::source::DEPTH_GUARD;
+use crate::source::{DEPTH_GUARD, LETTERS};
+use crate::values::BigInteger;
 
 /// The one template of an environment.
 pub(crate) const TEMPLATE: &str = "chat_template";
@@ -48,6 +49,7 @@ pub(crate) fn new() -> Result<Environment<'static>, Error> {
 
     env.add_filter("upper", |value: &Value| Ok::<_, Error>(python::str(value)?.to_uppercase()));
     env.add_filter("lower", |value: &Value| Ok::<_, Error>(python::str(value)?.to_lowercase()));
+    env.add_filter("capitalize", |value: &Value| Ok::<_, Error>(python::capitalize(&python::str(value)?)));
     env.add_filter("string", |value: &Value| python::str(value));
     env.add_filter("tojson", tojson);
     env.add_filter("sort", sort);
@@ -55,11 +57,18 @@ pub(crate) fn new() -> Result<Environment<'static>, Error> {
         python::check_depth(&value)?;
         Ok::<_, Error>(value)
     });
+    env.add_filter(LETTERS, |value: Value| match value.as_str() {
+        Some(text) => text.chars().map(Value::from).collect(),
+        None => value,
+    });
     env.add_test("sequence", |value: &Value| {
         use ValueKind::{Map, Seq, String, Undefined};
         matches!(value.kind(), String | Seq | Map | Undefined)
     });
-    env.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
+    env.add_test("number", |value: &Value| {
+        matches!(value.kind(), ValueKind::Number | ValueKind::Bool) || BigInteger::is(value)
+    });
+    env.add_test("integer", |value: &Value| value.is_integer() || BigInteger::is(value));
     env.add_function("raise_exception", |message: &Value| {
         let raised = Raised(python::str(message)?);
         let error = Error::new(ErrorKind::InvalidOperation, raised.0.clone());
@@ -222,6 +231,12 @@ impl TextRules {
                 Some(at) => Ok(Value::from(s[..at].chars().count())),
                 None => Err(Error::new(ErrorKind::InvalidOperation, "substring not found")),
             },
+            ("capitalize", 0) => Ok(Value::from(python::capitalize(s))),
+            ("title", 0) => Ok(Value::from(python::title(s))),
+            ("splitlines", 0 | 1) => {
+                let keeps_ends = args.first().is_some_and(Value::is_true);
+                Ok(Value::from_iter(python::split_lines(s, keeps_ends)))
+            }
             _ => pycompat::unknown_method_callback(state, value, method, args),
         }
     }

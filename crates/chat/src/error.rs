@@ -88,13 +88,37 @@ pub enum Error {
     )]
     ControlTokensInMessage,
 
-    /// A declared tool is not a function declaration.
+    /// What the user said last makes no difference to the prompt.
+    #[error(
+        "the chat template leaves out what the user said last; the model would not see it, so choose another template or send a raw completion"
+    )]
+    UserTextDropped,
+
+    /// A conversation or a list of tools is not what it should be.
+    #[error("{path}: {why}")]
+    Conversation {
+        /// Where, as `messages[2].content`.
+        path: String,
+        /// What was found there and what was wanted.
+        why: String,
+    },
+
+    /// A declared tool is not a function declaration, or one that the template cannot write.
     #[error("tools[{index}]: {why}")]
     Tool {
         /// Its place in the list.
         index: usize,
-        /// What is missing.
-        why: &'static str,
+        /// What is missing, or what the template failed on.
+        why: String,
+    },
+
+    /// A template that the model does not have.
+    #[error("no chat template is named {name:?}; the model has {known}")]
+    NoTemplateNamed {
+        /// The name that was asked for.
+        name: String,
+        /// The names that there are.
+        known: String,
     },
 
     /// A field of a configuration file has the wrong type or value.

@@ -10,6 +10,7 @@
 
 mod clock;
 mod control;
+mod conversation;
 mod decoder;
 mod defaults;
 mod environment;
@@ -18,16 +19,22 @@ mod json;
 mod marks;
 mod message;
 mod python;
+mod rendering;
+mod reply;
+mod schema;
 mod source;
 mod stop;
 mod stream;
 mod template;
 mod tokenizer;
+mod values;
 
+pub use conversation::{Conversation, read_tools, tools_from_json};
 pub use defaults::SamplingDefaults;
 pub use error::{Error, Result};
 pub use json::{Json, JsonObject, Number};
 pub use message::{ChatOptions, Content, MediaKind, MediaPart, Message, Part, ToolCall};
+pub use reply::{DeclaredParameter, DeclaredTool, Delta, Ended, ParsedCall, Reply, ReplyOptions, ReplyParser};
 pub use stop::{StopIds, StopStrings, Watched};
 pub use stream::{ControlText, TextStream};
 pub use template::{ChatTemplate, Prompt};

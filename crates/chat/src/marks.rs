@@ -9,10 +9,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::Map;
 use crate::control::ControlTokens;
+use crate::json::{Json, JsonObject};
 
 /// How people's control tokens are marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +45,7 @@ fn edges(control: &ControlTokens) -> HashSet<char> {
 }
 
 /// Whether people's texts hold any character that a control token begins or ends with.
-pub(crate) fn needed(control: &ControlTokens, written: &[&Value]) -> bool {
+pub(crate) fn needed(control: &ControlTokens, written: &[&Json]) -> bool {
     let edges = edges(control);
     let mut found = false;
     for value in written {
@@ -57,11 +55,11 @@ pub(crate) fn needed(control: &ControlTokens, written: &[&Value]) -> bool {
 }
 
 /// Calls `seen` with every text and every key of `value`.
-pub(crate) fn each_text(value: &Value, seen: &mut impl FnMut(&str)) {
+pub(crate) fn each_text(value: &Json, seen: &mut impl FnMut(&str)) {
     match value {
-        Value::String(text) => seen(text),
-        Value::Array(items) => items.iter().for_each(|item| each_text(item, seen)),
-        Value::Object(map) => {
+        Json::Text(text) => seen(text),
+        Json::List(items) => items.iter().for_each(|item| each_text(item, seen)),
+        Json::Object(map) => {
             for (key, item) in map {
                 seen(key);
                 each_text(item, seen);
@@ -77,7 +75,7 @@ impl Marks {
     pub fn new(
         control: Arc<ControlTokens>,
         marking: Marking,
-        written: &mut [&mut Value],
+        written: &mut [&mut Json],
         rendered: &str,
     ) -> Option<Self> {
         let mut taken: HashSet<char> = HashSet::new();
@@ -99,19 +97,19 @@ impl Marks {
         Some(marks)
     }
 
-    fn mark(&mut self, value: &mut Value, free: &mut impl Iterator<Item = char>) -> Option<()> {
+    fn mark(&mut self, value: &mut Json, free: &mut impl Iterator<Item = char>) -> Option<()> {
         match value {
-            Value::String(text) if self.marking == Marking::Enclose => {
+            Json::Text(text) if self.marking == Marking::Enclose => {
                 *text = self.enclose(text, free)?;
             }
-            Value::String(text) => *text = self.replace(text),
-            Value::Array(items) => {
+            Json::Text(text) => *text = self.replace(text),
+            Json::List(items) => {
                 for item in items {
                     self.mark(item, free)?;
                 }
             }
-            Value::Object(map) => {
-                let mut marked = Map::new();
+            Json::Object(map) => {
+                let mut marked = JsonObject::new();
                 for (key, mut item) in std::mem::take(map) {
                     self.mark(&mut item, free)?;
                     marked.insert(self.replace(&key), item);

@@ -1,23 +1,19 @@
-//! Messages as people's programs send them, and what the template sees of them.
-//!
-//! The JSON is that of chat completions: `content` is a text, a list of parts or null; a tool call is
-//! `{id, type, function: {name, arguments}}` or `{name, arguments}`, and arguments written as a JSON
-//! text are decoded, because templates write them key by key.
+//! Messages of a conversation, and what the template sees of them.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
-use crate::Map;
+use crate::json::{Json, JsonObject};
 
 /// One message of a conversation.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(from = "WireMessage")]
+///
+/// It is written as the JSON of chat completions; [`Conversation`](crate::Conversation) reads that.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Message {
     /// `system`, `developer`, `user`, `assistant` or `tool`; the template decides what it knows.
     pub role: String,
     /// What is said.
     pub content: Content,
-    /// The thought that came before an answer; also read from `reasoning_content` and `thinking`.
+    /// The thought that came before an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
     /// The tools that an assistant called.
@@ -31,13 +27,13 @@ pub struct Message {
     pub name: Option<String>,
     /// Results beside the calls in one message, `{name, response}`, the model's native spelling.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tool_responses: Vec<Value>,
+    pub tool_responses: Vec<Json>,
 }
 
 /// What a message says.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Content {
-    /// Nothing: null or absent.
+    /// Nothing: null or absent, which templates do not tell apart here.
     #[default]
     Empty,
     /// A text.
@@ -61,13 +57,13 @@ pub struct MediaPart {
     /// What it is.
     pub kind: MediaKind,
     /// The part without its `type`: a path, a URL, data, frames. The template does not see them.
-    pub fields: Map,
+    pub fields: JsonObject,
 }
 
 /// The kinds of media that templates know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaKind {
-    /// `image` or `image_url`.
+    /// `image`, `image_url` or `input_image`.
     Image,
     /// `audio`, `input_audio` or `audio_url`.
     Audio,
@@ -94,14 +90,15 @@ pub struct ToolCall {
     /// The tool.
     pub name: String,
     /// Its arguments by name.
-    pub arguments: Map,
+    pub arguments: JsonObject,
 }
 
 /// What a prompt is made with beside the messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatOptions {
-    /// Declarations, each `{type: "function", function: {name, description, parameters}}`.
-    pub tools: Vec<Value>,
+    /// Declarations, each `{type: "function", function: {name, description, parameters}}`, as
+    /// [`read_tools`](crate::read_tools) gives them.
+    pub tools: Vec<Json>,
     /// Whether the model may think before it answers.
     pub enable_thinking: bool,
     /// Whether the prompt ends where the model's answer begins.
@@ -124,119 +121,56 @@ impl Message {
     }
 
     /// The message as templates read it: absent fields are absent keys, media are their kind alone.
-    pub(crate) fn to_template(&self) -> Value {
-        let mut message = Map::new();
-        message.insert("role".to_owned(), json!(self.role));
+    pub(crate) fn to_template(&self) -> Json {
+        let mut fields = vec![("role", Json::from(self.role.as_str()))];
         match &self.content {
             Content::Empty => {}
-            Content::Text(text) => {
-                message.insert("content".to_owned(), json!(text));
-            }
+            Content::Text(text) => fields.push(("content", text.as_str().into())),
             Content::Parts(parts) => {
-                let parts: Vec<Value> = parts.iter().map(Part::to_template).collect();
-                message.insert("content".to_owned(), Value::Array(parts));
+                fields.push(("content", Json::List(parts.iter().map(Part::to_template).collect())));
             }
         }
         if let Some(reasoning) = &self.reasoning {
             // Templates differ in the word.
             for key in ["reasoning", "reasoning_content", "thinking"] {
-                message.insert(key.to_owned(), json!(reasoning));
+                fields.push((key, reasoning.as_str().into()));
             }
         }
         if !self.tool_calls.is_empty() {
-            message.insert("tool_calls".to_owned(), json!(self.tool_calls));
+            fields.push(("tool_calls", Json::List(self.tool_calls.iter().map(ToolCall::to_json).collect())));
         }
         for (key, value) in [("tool_call_id", &self.tool_call_id), ("name", &self.name)] {
             if let Some(value) = value {
-                message.insert(key.to_owned(), json!(value));
+                fields.push((key, value.as_str().into()));
             }
         }
         if !self.tool_responses.is_empty() {
-            message.insert("tool_responses".to_owned(), json!(self.tool_responses));
+            fields.push(("tool_responses", Json::List(self.tool_responses.clone())));
         }
-        Value::Object(message)
+        object(fields)
     }
 }
 
 impl Part {
-    fn to_template(&self) -> Value {
+    fn to_template(&self) -> Json {
         match self {
-            Part::Text(text) => json!({"type": "text", "text": text}),
-            Part::Media(media) => json!({"type": media.kind.name()}),
+            Part::Text(text) => object([("type", "text".into()), ("text", text.as_str().into())]),
+            Part::Media(media) => object([("type", media.kind.name().into())]),
         }
     }
 }
 
-/// A message's fields as they come, before the words for one thing are made one.
-#[derive(Deserialize)]
-struct WireMessage {
-    role: String,
-    #[serde(default)]
-    content: Content,
-    reasoning: Option<String>,
-    reasoning_content: Option<String>,
-    thinking: Option<String>,
-    tool_calls: Option<Vec<ToolCall>>,
-    tool_call_id: Option<String>,
-    name: Option<String>,
-    tool_responses: Option<Vec<Value>>,
-}
-
-impl From<WireMessage> for Message {
-    fn from(wire: WireMessage) -> Self {
-        let said = |thought: &String| !thought.is_empty();
-        Self {
-            role: wire.role,
-            content: wire.content,
-            reasoning: [wire.reasoning, wire.reasoning_content, wire.thinking].into_iter().flatten().find(said),
-            tool_calls: wire.tool_calls.unwrap_or_default(),
-            tool_call_id: wire.tool_call_id,
-            name: wire.name,
-            tool_responses: wire.tool_responses.unwrap_or_default(),
-        }
+impl ToolCall {
+    fn to_json(&self) -> Json {
+        let function =
+            object([("name", self.name.as_str().into()), ("arguments", Json::Object(self.arguments.clone()))]);
+        let id = self.id.as_deref().map(|id| ("id", Json::from(id)));
+        object(id.into_iter().chain([("type", "function".into()), ("function", function)]))
     }
 }
 
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Null => Ok(Content::Empty),
-            Value::String(text) => Ok(Content::Text(text)),
-            Value::Array(parts) => {
-                let parts = parts
-                    .into_iter()
-                    .enumerate()
-                    .map(|(index, part)| read_part(part).map_err(|why| format!("content[{index}]: {why}")));
-                parts.collect::<Result<_, _>>().map(Content::Parts).map_err(D::Error::custom)
-            }
-            other => Err(D::Error::custom(format!(
-                "content: found {}, wanted a text, a list of parts or null",
-                kind_of(&other)
-            ))),
-        }
-    }
-}
-
-fn read_part(part: Value) -> Result<Part, String> {
-    let Value::Object(mut fields) = part else {
-        return Err(format!("found {}, wanted an object with `type`", kind_of(&part)));
-    };
-    let Some(Value::String(kind)) = fields.shift_remove("type") else {
-        return Err("`type` is missing, wanted text, image, audio or video".to_owned());
-    };
-    let kind = match kind.as_str() {
-        "text" | "input_text" | "output_text" => {
-            return match fields.shift_remove("text") {
-                Some(Value::String(text)) => Ok(Part::Text(text)),
-                _ => Err("`text` is missing or no text".to_owned()),
-            };
-        }
-        "image" | "image_url" | "input_image" => MediaKind::Image,
-        "audio" | "input_audio" | "audio_url" => MediaKind::Audio,
-        "video" | "video_url" => MediaKind::Video,
-        other => return Err(format!("type {other:?}, wanted text, image, audio or video")),
-    };
-    Ok(Part::Media(MediaPart { kind, fields }))
+fn object(fields: impl IntoIterator<Item = (&'static str, Json)>) -> Json {
+    Json::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
 impl Serialize for Content {
@@ -252,82 +186,18 @@ impl Serialize for Content {
 impl Serialize for Part {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Part::Text(text) => json!({"type": "text", "text": text}).serialize(serializer),
+            Part::Text(_) => self.to_template().serialize(serializer),
             Part::Media(media) => {
-                let mut part = Map::new();
-                part.insert("type".to_owned(), json!(media.kind.name()));
-                part.extend(media.fields.clone());
-                part.serialize(serializer)
+                let kind = ("type".to_owned(), media.kind.name().into());
+                let fields = media.fields.iter().map(|(key, value)| (key.clone(), value.clone()));
+                Json::Object(std::iter::once(kind).chain(fields).collect()).serialize(serializer)
             }
         }
     }
 }
 
-/// Both spellings of a call: with its `function` inside, and flat.
-#[derive(Deserialize)]
-struct WireCall {
-    id: Option<String>,
-    function: Option<WireFunction>,
-    name: Option<String>,
-    #[serde(default)]
-    arguments: Value,
-}
-
-#[derive(Deserialize)]
-struct WireFunction {
-    name: String,
-    #[serde(default)]
-    arguments: Value,
-}
-
-impl<'de> Deserialize<'de> for ToolCall {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wire = WireCall::deserialize(deserializer)?;
-        let (name, arguments) = match (wire.function, wire.name) {
-            (Some(function), _) => (function.name, function.arguments),
-            (None, Some(name)) => (name, wire.arguments),
-            (None, None) => return Err(D::Error::missing_field("function")),
-        };
-        let arguments = read_arguments(arguments)
-            .map_err(|why| D::Error::custom(format!("arguments of tool call {name:?}: {why}")))?;
-        Ok(Self { id: wire.id, name, arguments })
-    }
-}
-
-/// Arguments as an object, as the JSON text of one, or none at all.
-fn read_arguments(arguments: Value) -> Result<Map, String> {
-    let decoded = match arguments {
-        Value::String(text) if text.trim().is_empty() => Value::Null,
-        Value::String(text) => serde_json::from_str(&text).map_err(|e| format!("no JSON: {e}"))?,
-        other => other,
-    };
-    match decoded {
-        Value::Object(map) => Ok(map),
-        Value::Null => Ok(Map::new()),
-        other => Err(format!("found {}, wanted an object", kind_of(&other))),
-    }
-}
-
 impl Serialize for ToolCall {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut call = Map::new();
-        if let Some(id) = &self.id {
-            call.insert("id".to_owned(), json!(id));
-        }
-        call.insert("type".to_owned(), json!("function"));
-        let function = json!({"name": self.name, "arguments": self.arguments});
-        call.insert("function".to_owned(), function);
-        call.serialize(serializer)
-    }
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+        self.to_json().serialize(serializer)
     }
 }

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
+use crate::values::BigInteger;
+
 /// How deeply nested a value may be; JSON from outside is never deeper.
 const MAX_DEPTH: usize = 130;
 
@@ -91,13 +93,25 @@ fn write_quoted(out: &mut String, text: &str) {
             '\t' => out.push_str("\\t"),
             '\\' => out.push_str("\\\\"),
             c if c == quote => out.extend(['\\', c]),
-            c if c.is_control() || c == '\u{a0}' || c == '\u{ad}' => {
-                let _ = write!(out, "\\x{:02x}", u32::from(c));
+            c if is_printable(c) => out.push(c),
+            c => {
+                let _ = match u32::from(c) {
+                    code @ ..0x100 => write!(out, "\\x{code:02x}"),
+                    code @ ..0x10000 => write!(out, "\\u{code:04x}"),
+                    code => write!(out, "\\U{code:08x}"),
+                };
             }
-            c => out.push(c),
         }
     }
     out.push(quote);
+}
+
+/// `str.isprintable()` of one character, for the same reasons: what is a control, a separator other than the
+/// space, or assigned to nothing, is not. Private characters of the last planes are, though: they stand for
+/// others when control tokens are told apart.
+fn is_printable(c: char) -> bool {
+    // Inside a text `escape_debug` escapes nothing else, but for quotes and the backslash.
+    matches!(c, '\'' | '"' | '\\') || c >= '\u{F0000}' || format!("a{c}").escape_debug().nth(1) == Some(c)
 }
 
 fn number(value: &Value) -> String {
@@ -180,6 +194,9 @@ impl JsonStyle {
                     items.sort_by(|(a, _), (b, _)| a.cmp(b));
                 }
                 self.write_items(out, ['{', '}'], items, depth)?;
+            }
+            _ if BigInteger::is(value) => {
+                let _ = write!(out, "{value}");
             }
             kind => {
                 let why = format!("a value of kind {kind} has no JSON");
@@ -275,6 +292,59 @@ pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
+/// `str.capitalize()`.
+pub(crate) fn capitalize(text: &str) -> String {
+    let mut chars = text.chars();
+    let first: String = chars.next().into_iter().flat_map(to_titlecase).collect();
+    first + &chars.as_str().to_lowercase()
+}
+
+/// `str.title()`: a word goes on as long as characters have case.
+pub(crate) fn title(text: &str) -> String {
+    let is_cased = |c: char| c.is_lowercase() || c.is_uppercase() || c != to_lowercase(c);
+    let mut out = String::new();
+    let mut word = String::new();
+    for c in text.chars() {
+        if is_cased(c) {
+            word.push(c);
+        } else {
+            out.push_str(&capitalize(&std::mem::take(&mut word)));
+            out.push(c);
+        }
+    }
+    out + &capitalize(&word)
+}
+
+/// The first letter of a word: where one letter becomes several, only the first of them is a capital.
+fn to_titlecase(c: char) -> Vec<char> {
+    let mut upper = c.to_uppercase();
+    let first = upper.next();
+    first.into_iter().chain(upper.flat_map(char::to_lowercase)).collect()
+}
+
+fn to_lowercase(c: char) -> char {
+    c.to_lowercase().next().unwrap_or(c)
+}
+
+/// `str.splitlines(keepends)`.
+pub(crate) fn split_lines(text: &str, keeps_ends: bool) -> Vec<&str> {
+    let is_end = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(is_end) {
+        let end = match rest[at..].starts_with("\r\n") {
+            true => at + 2,
+            false => at + rest[at..].chars().next().map_or(0, char::len_utf8),
+        };
+        lines.push(&rest[..if keeps_ends { end } else { at }]);
+        rest = &rest[end..];
+    }
+    if !rest.is_empty() {
+        lines.push(rest);
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,6 +374,11 @@ mod tests {
             {"a": [1, 2.0, null, true], "it's": "say \"x\"\n", "q": "don't"}
         )));
         assert_eq!(str(&value).unwrap(), r#"{'a': [1, 2.0, None, True], "it's": 'say "x"\n', 'q': "don't"}"#);
+        let text =
+            Value::from(vec!["\u{1} \u{a0}\u{ad}é\u{301}\u{200b}\u{2028}\u{3000}\u{e000}\u{fffe}\u{e0001}🦀\\'\""]);
+        let wanted =
+            r#"['\x01 \xa0\xadé\u0301\u200b\u2028\u3000\ue000\ufffe\U000e0001🦀\\\'"']"#.replace("\\u0301", "\u{301}");
+        assert_eq!(str(&text).unwrap(), wanted);
     }
 
     #[test]

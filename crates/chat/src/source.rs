@@ -2,7 +2,7 @@
 //! is spelled in another way.
 
 use minijinja::Error;
-use minijinja::machinery::{Token, tokenize};
+use minijinja::machinery::{Span, Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
 /// Longer templates are refused. (The longest official one has 19 kB.)
@@ -11,12 +11,16 @@ pub(crate) const MAX_SOURCE_BYTES: usize = 128 << 10;
 /// The filter that refuses values nested without end; a name that no template has.
 pub(crate) const DEPTH_GUARD: &str = "__bounded_depth";
 
+/// The filter that makes a text the list of its letters; a name that no template has.
+pub(crate) const LETTERS: &str = "__letters";
+
 /// The source as it is compiled.
 ///
 /// - `{% generation %}` only tells training which tokens are the model's: its body is rendered as is.
 /// - Only values that are set can grow deeper than the stack: in a namespace from one round of a loop
 ///   to the next (`{% set ns.x = [ns.x] %}`), elsewhere from one line to the next. Those are looked at
 ///   when they are set.
+/// - Loops over texts do not know their last letter; over lists of letters they do.
 pub(crate) fn prepare(source: &str, syntax: &SyntaxConfig) -> Result<String, Error> {
     let tokens: Vec<_> = tokenize(source, false, syntax.clone()).collect::<Result<_, _>>()?;
     let mut prepared = String::with_capacity(source.len());
@@ -40,6 +44,15 @@ pub(crate) fn prepare(source: &str, syntax: &SyntaxConfig) -> Result<String, Err
             [(Token::Ident("endgeneration"), span), ..] => {
                 put(span.start_offset, span.end_offset, "endif");
             }
+            [(Token::Ident("for"), _), rest @ ..] => {
+                let Some(from) = rest.iter().position(|(token, _)| matches!(token, Token::Ident("in"))) else {
+                    continue;
+                };
+                let (start, items) = (rest[from].1.end_offset, &rest[from + 1..]);
+                let Some((_, last)) = items[..end_of_items(items)].last() else { continue };
+                put(start, start, "(");
+                put(last.end_offset, last.end_offset, &format!(")|{LETTERS}"));
+            }
             [(Token::Ident("set"), _), target @ ..] => {
                 let assign = target.iter().position(|(token, _)| matches!(token, Token::Assign));
                 let (Some(assign), Some((_, last))) = (assign, target.last()) else { continue };
@@ -55,6 +68,20 @@ pub(crate) fn prepare(source: &str, syntax: &SyntaxConfig) -> Result<String, Err
     }
     put(source.len() as u32, source.len() as u32, "");
     Ok(prepared)
+}
+
+/// How many tokens after `in` are what a loop goes over: up to its condition, or to `recursive`.
+fn end_of_items(tokens: &[(Token, Span)]) -> usize {
+    let mut depth = 0_usize;
+    let end = tokens.iter().position(|(token, _)| {
+        match token {
+            Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => depth += 1,
+            Token::ParenClose | Token::BracketClose | Token::BraceClose => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && matches!(token, Token::Ident("if" | "recursive"))
+    });
+    end.unwrap_or(tokens.len())
 }
 
 /// Whether the second of two tokens makes a value of others: a list, a map, a tuple.
@@ -90,6 +117,20 @@ mod tests {
             ("{% set x = f(a=1) %}", "{% set x = f(a=1) %}"),
             ("{% set x %}[1]{% endset %}", "{% set x %}[1]{% endset %}"),
             ("{{ set(x = [1]) }}", "{{ set(x = [1]) }}"),
+        ] {
+            assert_eq!(prepared(source), wanted);
+        }
+    }
+
+    #[test]
+    fn loops_go_over_the_letters_of_texts() {
+        for (source, wanted) in [
+            ("{%- for x in a -%}", "{%- for x in( a)|__letters -%}"),
+            ("{% for k, v in a.items() if k in b %}", "{% for k, v in( a.items())|__letters if k in b %}"),
+            ("{% for x in (a if b else c) recursive %}", "{% for x in( (a if b else c))|__letters recursive %}"),
+            ("{% for x in a['if'] + [b] | sort %}", "{% for x in( a['if'] + [b] | sort)|__letters %}"),
+            ("{% for x in %}", "{% for x in %}"),
+            ("{% for x %}", "{% for x %}"),
         ] {
             assert_eq!(prepared(source), wanted);
         }

@@ -36,6 +36,15 @@ impl StopIds {
         Ok(Self(ids))
     }
 
+    /// These and the tokens that end a model's turn in a chat, `<turn|>` and `<|tool_response>`, where the
+    /// tokenizer has them: what comes after is not the model's to say, whatever the files list.
+    pub fn with_turn_ends(mut self, tokenizer: &Tokenizer) -> Self {
+        self.0.extend(["<turn|>", "<|tool_response>"].iter().filter_map(|end| tokenizer.special_id(end)));
+        self.0.sort_unstable();
+        self.0.dedup();
+        self
+    }
+
     /// Whether the answer ends with this id.
     pub fn contains(&self, id: u32) -> bool {
         self.0.contains(&id)

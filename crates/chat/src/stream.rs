@@ -64,11 +64,16 @@ impl TextStream {
     /// What was held back; each byte of a character that will not be whole is one U+FFFD. The stream
     /// is empty again.
     pub fn finish(&mut self) -> String {
-        let mut out = String::new();
-        self.take_broken(&mut out);
-        let out = self.strip_start(out);
+        let out = self.flush();
         self.strip = self.tokenizer.decoder().strip_start;
         out
+    }
+
+    /// What was held back, as at the end, of a text that goes on.
+    pub(crate) fn flush(&mut self) -> String {
+        let mut out = String::new();
+        self.take_broken(&mut out);
+        self.strip_start(out)
     }
 
     /// Moves to `out` all of `pending` that more bytes cannot change.

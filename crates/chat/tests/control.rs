@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{built_in_template, changed_tokenizer, renderings, template, tokenizer};
-use markbase_chat::{ChatOptions, ChatTemplate, Content, ControlText, Error, Message, Part, Specials, Tokenizer};
+use markbase_chat::{ChatOptions, ChatTemplate, Content, ControlText, Error, Json, Message, Part, Specials, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn without_angles(value: &Value) -> Value {
 }
 
 fn clean_twin(messages: &[Message]) -> Vec<Message> {
-    serde_json::from_value(without_angles(&json!(messages))).unwrap()
+    common::messages(&without_angles(&json!(messages)))
 }
 
 fn user(text: &str) -> Message {
@@ -39,7 +39,7 @@ fn every_golden_has_the_control_tokens_of_its_clean_twin() {
     let (tokenizer, built_in) = (tokenizer(), built_in_template());
     for case in renderings() {
         let twin = clean_twin(&case.messages);
-        let tools = case.options.tools.iter().map(without_angles).collect();
+        let tools = case.options.tools.iter().map(|tool| Json::from(&without_angles(&json!(tool)))).collect();
         let clean_options = ChatOptions { tools, ..case.options.clone() };
         assert_eq!(
             control(&tokenizer, &built_in, &case.messages, &case.options),
@@ -68,8 +68,7 @@ fn an_image_typed_is_no_image() {
         let media = json!({"type": "image", "path": "a.png"});
         let mut parts = vec![json!({"type": "text", "text": "See <|image|>?"})];
         parts.extend(std::iter::repeat_n(media, real));
-        let message = json!({"role": "user", "content": parts});
-        let messages = [serde_json::from_value(message).unwrap()];
+        let messages = [common::message(json!({"role": "user", "content": parts}))];
         let prompt = built_in.prompt(&tokenizer, &messages, &ChatOptions::default()).unwrap();
         assert_eq!(prompt.text.matches("<|image|>").count(), real + 1);
         assert_eq!(prompt.ids.iter().filter(|&&id| id == image).count(), real);
@@ -127,7 +126,7 @@ fn a_template_that_rewrites_angles_still_takes_code() {
 #[test]
 fn a_template_ruled_by_control_tokens_in_messages_is_refused_with_a_reason() {
     let tokenizer = tokenizer();
-    let template = template("{% if messages[0].content == '<eos>' %}<eos>{% endif %}.");
+    let template = template("{% if messages[0].content == '<eos>' %}<eos>{% endif %}{{ messages[0].content }}");
     let options = ChatOptions::default();
     assert!(template.prompt(&tokenizer, &[user("a < b")], &options).is_ok());
     let error = template.prompt(&tokenizer, &[user("<eos>")], &options).unwrap_err();
@@ -206,7 +205,7 @@ fn message() -> impl Strategy<Value = Value> {
     (role, content, call, prop::option::of(text())).prop_map(|(role, content, call, reasoning)| {
         let mut message = json!({"role": role, "content": content, "reasoning": reasoning});
         if let (Some((name, key, value)), "assistant") = (call, role) {
-            message["tool_calls"] = json!([{"id": "1", "name": name, "arguments": {key: value}}]);
+            message["tool_calls"] = json!([{"id": "1", "name": format!("f{name}"), "arguments": {key: value}}]);
         }
         message
     })
@@ -223,7 +222,7 @@ proptest! {
     ) {
         thread_local!(static SETUP: (Arc<Tokenizer>, ChatTemplate) = (tokenizer(), built_in_template()));
         SETUP.with(|(tokenizer, built_in)| {
-            let messages: Vec<Message> = serde_json::from_value(json!(messages)).unwrap();
+            let messages = common::messages(&json!(messages));
             let options = ChatOptions { enable_thinking, ..ChatOptions::default() };
             let text = built_in.render(tokenizer, &messages, &options).unwrap();
             let prompt = built_in.prompt(tokenizer, &messages, &options).unwrap();

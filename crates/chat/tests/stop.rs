@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{model_file, model_map, tokenizer};
-use markbase_chat::{Map, SamplingDefaults, StopIds, StopStrings, Tokenizer, Watched};
+use common::{changed_tokenizer, model_file, model_map, tokenizer};
+use markbase_chat::{Map, StopIds, StopStrings, Tokenizer, Watched};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -51,28 +51,23 @@ fn stop_ids_that_are_none_are_errors() {
 }
 
 #[test]
-fn sampling_is_what_the_file_says_and_checked() {
-    let read = |value| SamplingDefaults::read(Some(&map(value)));
-    let sampling = SamplingDefaults::read(Some(&model_map("generation_config.json"))).unwrap();
-    assert_eq!(
-        sampling,
-        SamplingDefaults { do_sample: Some(true), temperature: Some(1.0), top_k: Some(64), top_p: Some(0.95) }
-    );
-    assert_eq!(SamplingDefaults::read(None).unwrap(), SamplingDefaults::default());
-    assert_eq!(read(json!({"top_k": null})).unwrap(), SamplingDefaults::default());
-    for (field, bad) in [
-        ("do_sample", json!(1)),
-        ("temperature", json!(-0.1)),
-        ("temperature", json!("hot")),
-        ("temperature", json!(1e300)),
-        ("top_k", json!(1.5)),
-        ("top_k", json!(-1)),
-        ("top_p", json!(0)),
-        ("top_p", json!(1.01)),
-    ] {
-        let error = read(json!({field: bad})).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("generation_config.json: {field} is {bad}, wanted")));
-    }
+fn turns_of_a_chat_end_where_the_files_do_not_say() {
+    let tokenizer = tokenizer();
+    let eos = StopIds::read(&map(json!({"eos_token_id": 1})), None, &tokenizer).unwrap();
+    assert_eq!(eos.clone().with_turn_ends(&tokenizer).ids(), [1, 50, 106]);
+    assert_eq!(eos.clone().with_turn_ends(&tokenizer).with_turn_ends(&tokenizer).ids(), [1, 50, 106]);
+
+    let without = changed_tokenizer(|json| {
+        for token in json["added_tokens"].as_array_mut().unwrap() {
+            if token["content"] == "<|tool_response>" {
+                token["content"] = json!("<|other>");
+            }
+        }
+        let vocab = json["model"]["vocab"].as_object_mut().unwrap();
+        let id = vocab.remove("<|tool_response>").unwrap();
+        vocab.insert("<|other>".to_owned(), id);
+    });
+    assert_eq!(eos.with_turn_ends(&without.unwrap()).ids(), [1, 106]);
 }
 
 /// Text and end that `pieces` give.

@@ -3,9 +3,10 @@
 mod common;
 
 use common::{
-    built_in_template, golden, model_map, official_template, options, renderings, shared_file, template, tokenizer,
+    built_in_template, golden, message, messages, model_map, official_template, options, renderings, shared_file,
+    template, tokenizer,
 };
-use markbase_chat::{ChatOptions, ChatTemplate, Map, Message, Specials, Tokenizer};
+use markbase_chat::{ChatOptions, ChatTemplate, Error, Json, Map, Message, Specials, Tokenizer, read_tools};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ fn built_in_and_official_template_render_all_evaluation_cases_alike() {
         let Some(lines) = shared_file(&format!("models/eval/{name}.jsonl")) else { return };
         for line in lines.lines() {
             let case: Value = serde_json::from_str(line).unwrap();
-            let messages: Vec<Message> = serde_json::from_value(case["messages"].clone()).unwrap();
+            let messages = messages(&case["messages"]);
             let options = options(&case);
             let wanted = official.render(&tokenizer, &messages, &options).unwrap();
             let prompt = built_in.prompt(&tokenizer, &messages, &options).unwrap();
@@ -57,12 +58,12 @@ fn official_templates_differ_by_size_as_sampled() {
     let Some(samples) = shared_file("gemma4/templates/sample_renders.json") else { return };
     let samples: Value = serde_json::from_str(&samples).unwrap();
     let tokenizer = tokenizer();
-    let messages: Vec<Message> = serde_json::from_value(json!([{"role": "user", "content": "Hi"}])).unwrap();
+    let messages = [Message::text("user", "Hi")];
     for (size, file) in [("small", "e2b_e4b"), ("large", "12b_26b_31b")] {
         let official = official_template(file).unwrap();
         let off = official.render(&tokenizer, &messages, &ChatOptions::default()).unwrap();
         assert_eq!(off, samples[format!("{size} off")]);
-        let with_system = [&[Message::text("system", "Be brief.")], messages.as_slice()].concat();
+        let with_system = [&[Message::text("system", "Be brief.")], &messages[..]].concat();
         let on = ChatOptions { enable_thinking: true, ..ChatOptions::default() };
         let on = official.render(&tokenizer, &with_system, &on).unwrap();
         assert_eq!(on, samples[format!("{size} on")]);
@@ -96,7 +97,7 @@ fn templates_are_found_in_file_then_config_by_name() {
     let render = |template: &ChatTemplate, options: &ChatOptions| template.render(&tokenizer, &user, options).unwrap();
     let plain = ChatOptions::default();
     let tool = json!({"type": "function", "function": {"name": "f"}});
-    let with_tools = ChatOptions { tools: vec![tool], ..plain.clone() };
+    let with_tools = ChatOptions { tools: vec![Json::from(&tool)], ..plain.clone() };
 
     let text = config(json!({"chat_template": "from config"}));
     assert_eq!(render(&ChatTemplate::new(None, &text).unwrap(), &plain), "from config");
@@ -108,6 +109,22 @@ fn templates_are_found_in_file_then_config_by_name() {
     let named = ChatTemplate::new(None, &list).unwrap();
     assert_eq!(render(&named, &plain), "plain");
     assert_eq!(render(&named, &with_tools), "tools");
+
+    let names = ["tool_use", "default", "rag"].map(|name| (name.to_owned(), format!("this is {name}")));
+    let named = ChatTemplate::from_named(names.to_vec()).unwrap();
+    assert_eq!(named.names().collect::<Vec<_>>(), ["tool_use", "default", "rag"]);
+    assert_eq!(render(&named, &plain), "this is default");
+    assert_eq!(render(&named, &with_tools), "this is tool_use");
+    for name in named.names() {
+        let one = named.named(name).unwrap();
+        for options in [&plain, &with_tools] {
+            assert_eq!(render(&one, options), format!("this is {name}"));
+        }
+    }
+    let error = named.named("other").unwrap_err().to_string();
+    assert_eq!(error, "no chat template is named \"other\"; the model has tool_use, default, rag");
+    let error = ChatTemplate::new(Some("from file"), &text).unwrap().named("rag").unwrap_err().to_string();
+    assert_eq!(error, "no chat template is named \"rag\"; the model has one without a name");
 
     let error = |value| ChatTemplate::new(None, &config(value)).unwrap_err().to_string();
     assert!(error(json!({})).contains("no chat template"));
@@ -205,8 +222,7 @@ fn arguments_as_deep_as_json_goes_render_or_are_refused() {
     for depth in [15, 60] {
         let nested = (0..depth).fold(json!(1), |inner, _| json!({"k": [inner]}));
         let call = json!({"name": "f", "arguments": {"x": nested}});
-        let message = json!({"role": "assistant", "tool_calls": [call]});
-        let messages = [serde_json::from_value(message).unwrap()];
+        let messages = [message(json!({"role": "assistant", "tool_calls": [call]}))];
         match built_in.render(&tokenizer, &messages, &ChatOptions::default()) {
             Ok(text) => assert!(text.contains(&"{k:[".repeat(depth)) && depth == 15),
             Err(error) => assert!(error.to_string().contains("recursion") && depth == 60, "{error}"),
@@ -230,10 +246,99 @@ fn long_conversations_are_within_the_limits() {
 }
 
 #[test]
+fn long_arguments_are_within_the_limits() {
+    let tokenizer = tokenizer();
+    let numbers: Vec<u8> = vec![7; 50_000];
+    let call = json!({"name": "f", "arguments": {"x": numbers, "y": {"z": [[[]]]}}});
+    let messages = [message(json!({"role": "assistant", "tool_calls": [call]}))];
+    for template in [Some(built_in_template()), official_template("e2b_e4b")].into_iter().flatten() {
+        let text = template.render(&tokenizer, &messages, &ChatOptions::default()).unwrap();
+        assert!(text.contains(&format!("{{x:[{}7],y:", "7,".repeat(49_999))));
+    }
+}
+
+#[test]
 fn tools_without_a_name_are_an_error() {
-    let options = ChatOptions { tools: vec![json!({"name": "flat"})], ..ChatOptions::default() };
+    let options = ChatOptions { tools: vec![Json::from(&json!({"name": "flat"}))], ..ChatOptions::default() };
     let error = built_in_template().render(&tokenizer(), &[], &options).unwrap_err();
     assert!(error.to_string().starts_with("tools[0]: `function.name` is missing"), "{error}");
+}
+
+#[test]
+fn a_tool_that_the_template_cannot_write_is_named() {
+    let tokenizer = tokenizer();
+    let user = [Message::text("user", "Hi")];
+    let tools = json!([
+        {"name": "good", "parameters": {"properties": {"a": {"type": "string"}}}},
+        {"name": "bad", "parameters": {"properties": ["a"]}},
+    ]);
+    let options = ChatOptions { tools: read_tools(&tools.to_string()).unwrap(), ..ChatOptions::default() };
+    for template in [Some(built_in_template()), official_template("12b_26b_31b")].into_iter().flatten() {
+        for error in [
+            template.render(&tokenizer, &user, &options).unwrap_err().to_string(),
+            template.prompt(&tokenizer, &user, &options).unwrap_err().to_string(),
+        ] {
+            assert!(error.starts_with("tools[1]: the chat template cannot write it: "), "{error}");
+            assert!(error.contains("dictsort wants a mapping"), "{error}");
+        }
+    }
+    // What fails without tools too is not their fault.
+    let template = template("{{ tools }}{{ 1 + none }}");
+    let error = template.render(&tokenizer, &user, &options).unwrap_err().to_string();
+    assert!(error.starts_with("chat template failed"), "{error}");
+}
+
+#[test]
+fn a_template_that_leaves_out_what_the_user_said_is_noticed() {
+    let tokenizer = tokenizer();
+    let prompt = |source: &str, messages: &[Message]| {
+        let prompt = template(source).prompt(&tokenizer, messages, &ChatOptions::default());
+        prompt.map(|prompt| prompt.text)
+    };
+    let said = [Message::text("user", " First. "), Message::text("assistant", "Yes."), Message::text("user", "Last.")];
+    for drops in [
+        "{% for m in messages %}{% if m.role == 'human' %}{{ m.content }}{% endif %}{% endfor %}",
+        "{{ messages[0].content }}",
+        "{{ messages[2].text }}{{ messages | length }}",
+    ] {
+        let error = prompt(drops, &said).unwrap_err();
+        assert!(matches!(error, Error::UserTextDropped), "{drops}: {error}");
+    }
+    for keeps in
+        ["{{ messages[2].content }}", "{{ messages[-1].content | upper }}", "{{ messages[-1]['content'][:2] }}"]
+    {
+        assert!(prompt(keeps, &said).is_ok(), "{keeps}");
+    }
+    // Where nothing was said, nothing is left out.
+    let image = json!({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": " "}]});
+    for silent in [vec![], vec![Message::text("user", " \n")], vec![message(image)], vec![Message::text("system", "a")]]
+    {
+        assert_eq!(prompt("-", &silent).unwrap(), "-");
+    }
+    let parts = json!([{"type": "image"}, {"type": "text", "text": "one"}, {"type": "text", "text": "two"}]);
+    let parts = [message(json!({"role": "user", "content": parts}))];
+    let source = "{% for part in messages[0].content %}{{ part.TEXT }}{% endfor %}";
+    assert!(matches!(prompt(source, &parts).unwrap_err(), Error::UserTextDropped));
+    assert_eq!(prompt(&source.replace("TEXT", "text"), &parts).unwrap(), "onetwo");
+}
+
+#[test]
+fn numbers_of_any_size_are_written_as_in_python() {
+    let arguments = r#"{"a":123456789012345678901234567890,"b":1e400,"c":1e-05,"d":-0,"e":[340282366920938463463374607431768211456]}"#;
+    let text = format!(r#"[{{"role":"assistant","tool_calls":[{{"name":"f","arguments":{arguments}}}]}}]"#);
+    let messages = Message::read_list(&text).unwrap();
+    let rendered = built_in_template().render(&tokenizer(), &messages, &ChatOptions::default()).unwrap();
+    let wanted =
+        "call:f{a:123456789012345678901234567890,b:inf,c:1e-05,d:0,e:[340282366920938463463374607431768211456]}";
+    assert!(rendered.contains(wanted), "{rendered}");
+
+    let source = "{% set a = messages[0].tool_calls[0].function.arguments %}{{ a | tojson }}\n{{ a }}\n{{ a.e[0] is number }}\
+        {{ a.e[0] is integer }}{{ a.e[0] is float }}{{ a.e[0] is string }}{{ a.e[0] is sequence }}{{ a.e[0] is mapping }}";
+    let rendered = template(source).render(&tokenizer(), &messages, &ChatOptions::default()).unwrap();
+    let wanted = "{\"a\": 123456789012345678901234567890, \"b\": Infinity, \"c\": 1e-05, \"d\": 0, \"e\": [340282366920938463463374607431768211456]}
+{'a': 123456789012345678901234567890, 'b': inf, 'c': 1e-05, 'd': 0, 'e': [340282366920938463463374607431768211456]}
+TrueTrueFalseFalseFalseFalse";
+    assert_eq!(rendered, wanted);
 }
 
 #[test]

@@ -132,7 +132,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
                     sequence: &mut sequence,
                     tokens: &[token],
                     wanted: Wanted::Last,
-                    sampling: Some(Sampling::GREEDY),
+                    choice: Some(Sampling::GREEDY.into()),
                 };
                 token = engine.step(&mut [piece])?.sampled[0].token;
             }

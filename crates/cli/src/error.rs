@@ -21,6 +21,7 @@ impl std::fmt::Display for Error {
             Error::Told(error) => write!(f, "{error}"),
             Error::File { path, reason } => write!(f, "{}: {reason}", path.display()),
             Error::Argument(reason) => f.write_str(reason),
+
             Error::Output(error) => write!(f, "standard output: {error}"),
         }
     }
@@ -41,6 +42,7 @@ told!(
     checkpoint::CheckpointError,
     model::ModelError,
     engine::EngineError,
+    answer::Error,
     chat::Error,
     ::plan::BackendError,
     ::synth::SynthError

@@ -66,7 +66,7 @@ fn memory(arguments: &Arguments, model: &Model) -> Result<Memory, Error> {
     let options =
         EngineOptions { context, sequences: 1, max_rows: 512.min(context), max_wanted: 1, keep: vec![], watch: false };
     let backend = arguments.backend.make()?;
-    let blocks = Engine::blocks(plan, &options);
+    let blocks = Engine::blocks(plan, context, &options);
     let sizes = backend.block_bytes(&plan.cache);
     let groups =
         plan.cache.groups.iter().zip(blocks.iter().zip(sizes)).map(|(group, (&blocks, bytes))| {

@@ -13,7 +13,7 @@ use crate::backends::BackendArguments;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::load::ModelArguments;
-use crate::progress::Progress;
+use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -139,7 +139,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let ids: Vec<u8> = tokens.iter().flat_map(|&token| i64::from(token).to_le_bytes()).collect();
     writer.write("input_ids", &ids)?;
 
-    let mut progress = Progress::new("logits");
+    let mut progress = Progress::new("logits", Unit::Bytes);
     let (mut written, total) = (0, (range.len() * vocabulary * 4) as u64);
     let mut failed = None;
     let mut sequence = engine.sequence();

@@ -1,19 +1,28 @@
 //! The `markbase` command: the only place that names backends.
 
+mod ask;
+mod asking;
 mod backends;
+mod batch;
 mod bench;
 mod builtin;
 mod check;
+mod conversation;
 mod error;
+mod files;
 mod inspect;
 mod interrupt;
 mod load;
 mod logits;
+mod parse;
 mod plan;
 mod print;
 mod progress;
+mod render;
 mod run;
+mod screen;
 mod synth;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -29,6 +38,7 @@ use error::Error;
     about,
     after_help = "Without --model, every command takes the small built-in model.\n\n\
                   Try:  markbase run \"Tell me a short story about a fox.\"\n       \
+                  markbase chat\n       \
                   markbase run --model ~/models/gemma-4-E2B-it-4bit \"Why is the sky blue?\"\n       \
                   markbase inspect --model ~/models/gemma-4-E2B-it-4bit"
 )]
@@ -39,8 +49,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Answer one prompt and stop.
-    Run(run::Arguments),
+    /// Answer one prompt, or a file of them, and stop.
+    Run(Box<run::Arguments>),
+    /// Talk with the model.
+    Chat(Box<conversation::Arguments>),
+    /// Show the prompt that the model's template makes of a conversation.
+    Render(render::Arguments),
+    /// Take a model's reply apart: text, thought, tool calls.
+    Parse(parse::Arguments),
     /// Write the logits of token ids to a safetensors file.
     Logits(logits::Arguments),
     /// Show every step of the model: what it reads, writes, moves and multiplies.
@@ -57,7 +73,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => run::run(*arguments),
+        Command::Chat(arguments) => conversation::run(*arguments),
+        Command::Render(arguments) => render::run(arguments),
+        Command::Parse(arguments) => parse::run(arguments),
         Command::Logits(arguments) => logits::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),

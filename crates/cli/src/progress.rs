@@ -5,11 +5,28 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::print::bytes;
+use crate::print::{bytes, grouped};
 
-/// Work of a known number of bytes, told on standard error.
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Bytes,
+    Tokens,
+}
+
+impl Unit {
+    fn shown(self, count: u64) -> String {
+        match self {
+            Unit::Bytes => bytes(count as f64),
+            Unit::Tokens => grouped(count as usize),
+        }
+    }
+}
+
+/// Work of a known size, told on standard error.
 pub struct Progress {
     what: String,
+    unit: Unit,
     bar: Option<ProgressBar>,
     started: Instant,
     told: Instant,
@@ -22,31 +39,34 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 impl Progress {
     /// Begins `what`, such as "loading weights".
-    pub fn new(what: &str) -> Self {
+    pub fn new(what: &str, unit: Unit) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
+            let style = ProgressStyle::with_template(match unit {
+                Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {eta}",
+                Unit::Tokens => "{msg} {wide_bar} {human_pos}/{human_len} {eta}",
+            });
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.set_message(what.to_owned());
             bar
         });
         let now = Instant::now();
-        Progress { what: what.to_owned(), bar, started: now, told: now }
+        Progress { what: what.to_owned(), unit, bar, started: now, told: now }
     }
 
     /// So much is done.
-    pub fn at(&mut self, done_bytes: u64, total_bytes: u64) {
+    pub fn at(&mut self, done: u64, total: u64) {
         if self.started.elapsed() < SILENCE {
             return;
         }
         match &self.bar {
             Some(bar) => {
-                bar.set_length(total_bytes);
-                bar.set_position(done_bytes);
+                bar.set_length(total);
+                bar.set_position(done);
             }
             None if self.told.elapsed() >= PAUSE => {
                 self.told = Instant::now();
-                eprintln!("{}: {} of {}", self.what, bytes(done_bytes as f64), bytes(total_bytes as f64));
+                eprintln!("{}: {} of {}", self.what, self.unit.shown(done), self.unit.shown(total));
             }
             None => {}
         }

@@ -1,263 +1,169 @@
-//! `markbase run`: one prompt, one answer.
+//! `markbase run`: one question, one answer; or a file of questions.
 
-use std::io::{IsTerminal, Read, Write};
-use std::ops::ControlFlow;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use chat::{
-    ChatOptions, ChatTemplate, ControlText, Map, Message, SamplingDefaults, StopIds, StopStrings, TextStream, Tokenizer,
-};
+use answer::{Answer, Finish, Question, Settings, Texts};
 use clap::Args;
-use engine::{EngineOptions, Finish, Generation};
-use plan::Sampling;
-use serde_json::json;
+use serde::Serialize;
 
+use crate::ask::{AnswerArguments, ConversationArguments};
+use crate::asking::ask;
 use crate::backends::BackendArguments;
 use crate::error::Error;
-use crate::load::{ModelArguments, Opened};
+use crate::files::read_input;
+use crate::interrupt::Interrupt;
+use crate::load::{ModelArguments, Room};
+use crate::screen::Screen;
+use crate::wire::Whole;
+use crate::{batch, conversation};
 
 #[derive(Args)]
 pub struct Arguments {
-    /// What to say to the model; read from standard input when left out.
+    /// What to say to the model; read from standard input when left out. In a terminal without it: a conversation.
     #[arg(value_name = "PROMPT")]
     text: Option<String>,
     /// The same, as an option.
     #[arg(long, value_name = "TEXT", conflicts_with = "text")]
     prompt: Option<String>,
-    /// Instructions that stand before the conversation.
-    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
-    system: Option<String>,
+    #[command(flatten)]
+    pub conversation: ConversationArguments,
     /// Take the prompt as it is, without the model's chat template; control tokens in it count.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["system", "messages", "tools", "thinking"])]
     raw: bool,
-    /// The most tokens to generate.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_least_one)]
-    max_tokens: usize,
-    /// 0 always takes the likeliest token [default: the model's].
-    #[arg(long, value_name = "T", value_parser = temperature)]
-    temperature: Option<f32>,
-    /// Choose among the K likeliest tokens; 0 among all [default: the model's].
-    #[arg(long, value_name = "K")]
-    top_k: Option<u32>,
-    /// Choose among the likeliest tokens that together have this probability [default: the model's].
-    #[arg(long, value_name = "P", value_parser = probability)]
-    top_p: Option<f32>,
-    /// The same seed gives the same answer [default: a new one each time].
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// End the answer before this text; may be given several times.
-    #[arg(long, value_name = "TEXT")]
-    stop: Vec<String>,
+    #[command(flatten)]
+    pub answer: AnswerArguments,
     /// Print one JSON object instead of streaming text.
     #[arg(long)]
     json: bool,
+    /// With --json: the log-probability of each token, and of the K likeliest in its place.
+    #[arg(long, value_name = "K", requires = "json", num_args = 0..=1, default_missing_value = "0")]
+    logprobs: Option<u32>,
+    /// Answer many questions: a file of JSON lines, each an object with `prompt` or `messages`, and `system`, `tools`,
+    /// `thinking`, `id` or any of the options for answers if they differ. Answers are JSON lines, in order.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "prompt", "messages", "raw", "json", "logprobs"])]
+    batch: Option<PathBuf>,
+    /// With --batch: write to this file, and go on after the answers that it has.
+    #[arg(long, value_name = "FILE", requires = "batch")]
+    out: Option<PathBuf>,
+    /// With --batch: how many answers at a time.
+    #[arg(long, value_name = "N", requires = "batch", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    parallel: u16,
+    /// The most tokens of a prompt and its answer together [default: as many as they need; with --batch and in
+    /// conversations 8192 or the model's].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub context: Option<u32>,
     #[command(flatten)]
-    model: ModelArguments,
+    pub model: ModelArguments,
     #[command(flatten)]
-    backend: BackendArguments,
+    pub backend: BackendArguments,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "wanted a whole number above 0".into())
-}
-
-fn temperature(text: &str) -> Result<f32, String> {
-    let number = text.parse::<f32>().ok().filter(|number| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| "wanted a number of 0 or more".into())
-}
-
-fn probability(text: &str) -> Result<f32, String> {
-    let number = text.parse::<f32>().ok().filter(|number| *number > 0.0 && *number <= 1.0);
-    number.ok_or_else(|| "wanted a number above 0 and at most 1".into())
-}
-
-/// The text side of a model folder.
-struct Texts {
-    tokenizer: Arc<Tokenizer>,
-    tokenizer_config: Map,
-    stop: StopIds,
-    defaults: SamplingDefaults,
-}
-
-impl Texts {
-    fn read(opened: &Opened, arguments: &Arguments) -> Result<Texts, Error> {
-        let checkpoint = &opened.checkpoint;
-        let name =
-            arguments.model.model.as_ref().map_or(checkpoint.name().to_owned(), |path| path.display().to_string());
-        let Some(tokenizer) = checkpoint.file("tokenizer.json")? else {
-            return Err(Error::Argument(format!(
-                "{name}: no tokenizer.json in it, so text cannot be read or written; copy it from the original model"
-            )));
-        };
-        let tokenizer_config = checkpoint.json("tokenizer_config.json")?.unwrap_or_default();
-        let generation = checkpoint.json("generation_config.json")?;
-        let tokenizer = Tokenizer::new(&tokenizer, &tokenizer_config)?;
-        Ok(Texts {
-            stop: StopIds::read(checkpoint.config(), generation.as_ref(), &tokenizer)?,
-            defaults: SamplingDefaults::read(generation.as_ref())?,
-            tokenizer: Arc::new(tokenizer),
-            tokenizer_config,
-        })
-    }
-
-    fn prompt(&self, opened: &Opened, arguments: &Arguments, text: String) -> Result<Vec<u32>, Error> {
-        if arguments.raw {
-            return Ok(self.tokenizer.encode_raw(&text)?);
-        }
-        let source = opened.checkpoint.file("chat_template.jinja")?;
-        let source = match source.map(String::from_utf8).transpose() {
-            Ok(source) => source,
-            Err(_) => return Err(Error::Argument("chat_template.jinja: not UTF-8 text".into())),
-        };
-        let template = ChatTemplate::new(source.as_deref(), &self.tokenizer_config)?;
-        let mut messages: Vec<Message> = vec![];
-        messages.extend(arguments.system.as_deref().map(|text| Message::text("system", text)));
-        messages.push(Message::text("user", text));
-        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
-        Ok(template.prompt(&self.tokenizer, &messages, &options)?.ids)
-    }
-
-    fn sampling(&self, arguments: &Arguments) -> Sampling {
-        let is_greedy = self.defaults.do_sample == Some(false);
-        let default_temperature = if is_greedy { 0.0 } else { self.defaults.temperature.unwrap_or(1.0) };
-        Sampling {
-            temperature: arguments.temperature.unwrap_or(default_temperature),
-            top_k: arguments.top_k.or(self.defaults.top_k).unwrap_or(0),
-            top_p: arguments.top_p.or(self.defaults.top_p).unwrap_or(1.0),
-            seed: arguments.seed.unwrap_or_else(random_seed),
+impl Arguments {
+    fn prompt(&self) -> Result<Option<String>, Error> {
+        let given = self.text.as_ref().or(self.prompt.as_ref()).cloned();
+        match given {
+            None if self.conversation.messages.is_none() => read_input().map(Some),
+            given => Ok(given),
         }
     }
+
+    fn question(&self, texts: &Texts) -> Result<Question, Error> {
+        let prompt = self.prompt()?;
+        if self.raw {
+            return Ok(texts.raw(&prompt.unwrap_or_default())?);
+        }
+        if prompt.as_ref().is_some_and(|text| text.trim().is_empty()) {
+            let sentence = "the prompt is empty: say something, `markbase run \"...\"`, or pipe it in";
+            return Err(Error::Argument(sentence.into()));
+        }
+        let (messages, options) = self.conversation.read(prompt)?;
+        if messages.is_empty() {
+            return Err(Error::Argument("--messages: no messages in it, at least one is needed".into()));
+        }
+        Ok(texts.chat(&messages, &options)?)
+    }
 }
 
-/// The number as it was typed: 0.95, not the f64 next to the f32.
-fn decimal(number: f32) -> f64 {
-    number.to_string().parse().unwrap_or(f64::from(number))
+/// The most tokens of an answer where neither the person nor the model says.
+const DEFAULT_TOKENS: usize = 4096;
+
+/// Settings that say how long the answer may be.
+pub fn bounded(settings: Settings, texts: &Texts, question: &Question) -> Settings {
+    let most = settings.max_tokens.or(texts.default_max_tokens(question)).unwrap_or(DEFAULT_TOKENS);
+    Settings { max_tokens: Some(most), ..settings }
 }
 
-/// A seed that a person can type again.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish() >> 32
-}
-
-/// A quarter million tokens of long words.
-const LONGEST_TEXT: u64 = 4 << 20;
-
-fn text_of(arguments: &Arguments) -> Result<String, Error> {
-    if let Some(text) = arguments.text.as_ref().or(arguments.prompt.as_ref()) {
-        return Ok(text.clone());
-    }
-    if std::io::stdin().is_terminal() {
-        return Err(Error::Argument("no prompt: give it as an argument, `markbase run \"...\"`, or pipe it in".into()));
-    }
-    let mut text = String::new();
-    let read = std::io::stdin().take(LONGEST_TEXT + 1).read_to_string(&mut text);
-    let read = read.map_err(|error| Error::Argument(format!("standard input: {error}")))?;
-    if read as u64 > LONGEST_TEXT {
-        return Err(Error::Argument(format!("standard input: more than {LONGEST_TEXT} bytes, longer than any prompt")));
-    }
-    Ok(text)
+#[derive(Serialize)]
+struct Output {
+    #[serde(flatten)]
+    answer: Whole,
+    load_ms: f64,
+    model: String,
+    backend: String,
 }
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
-    let text = text_of(&arguments)?;
-    if text.trim().is_empty() && !arguments.raw {
-        return Err(Error::Argument(
-            "the prompt is empty: say something, `markbase run \"...\"`, or pipe it in".into(),
-        ));
+    if let Some(file) = &arguments.batch {
+        let places = batch::Places { questions: file, answers: arguments.out.as_deref() };
+        return batch::run(&arguments, &places, usize::from(arguments.parallel));
     }
-    let started = Instant::now();
+    let has_words = arguments.text.is_some() || arguments.prompt.is_some() || arguments.conversation.messages.is_some();
+    if !has_words && !arguments.raw && !arguments.json && std::io::stdin().is_terminal() {
+        return conversation::run(arguments.into());
+    }
     let opened = arguments.model.open()?;
-    let texts = Texts::read(&opened, &arguments)?;
-    let prompt = texts.prompt(&opened, &arguments, text)?;
-    let sampling = texts.sampling(&arguments);
+    let texts = opened.texts()?;
+    let question = arguments.question(&texts)?;
+    let settings = Settings { log_probabilities: arguments.logprobs, ..arguments.answer.settings() };
+    let settings = bounded(settings, &texts, &question);
 
-    let most = opened.model.info.context;
-    if prompt.len() >= most {
-        let sentence = format!("the prompt has {} tokens, and the model was made for {most} positions", prompt.len());
+    let most = arguments.context.map_or(opened.model.info.context, |context| context as usize);
+    let most = most.min(opened.model.info.context);
+    let tokens = question.ids.len();
+    if tokens >= most {
+        let sentence = format!("the prompt has {tokens} tokens, and with its answer at most {most} can be read");
         return Err(Error::Argument(sentence));
     }
-    let options = EngineOptions {
-        context: prompt.len().saturating_add(arguments.max_tokens).min(most),
-        sequences: 1,
-        max_rows: 512.min(prompt.len()),
-        max_wanted: 1,
-        keep: vec![],
-        watch: false,
-    };
-    let (mut engine, _) = opened.engine(&arguments.backend, options)?;
-    let load_time = started.elapsed();
+    let wanted = settings.max_tokens.unwrap_or(DEFAULT_TOKENS);
+    let room = Room { context: tokens.saturating_add(wanted).min(most), sequences: settings.best_of.max(1) };
+    let (mut scheduler, load_time) = opened.scheduler(&arguments.backend, room)?;
+    let interrupt = Interrupt::watch();
 
-    let mut stream = TextStream::new(texts.tokenizer.clone(), ControlText::Hide);
-    let mut stops = StopStrings::new(&arguments.stop)?;
+    if arguments.json {
+        let answer = ask(&mut scheduler, &texts, question, &settings, &interrupt, |_| Ok(()))?;
+        let code = code_of(&answer);
+        let output = Output {
+            answer: answer.into(),
+            load_ms: load_time.as_secs_f64() * 1e3,
+            model: opened.checkpoint.name().to_owned(),
+            backend: scheduler.engine().backend_name(),
+        };
+        return write_json(&output).map(|()| code);
+    }
+    let screen = Arc::new(Mutex::new(Screen::new()));
+    let shown = screen.clone();
+    let show = move |piece: &_| shown.lock().unwrap_or_else(PoisonError::into_inner).show(piece);
+    let answer = ask(&mut scheduler, &texts, question, &settings, &interrupt, show)?;
+    let mut screen = screen.lock().unwrap_or_else(PoisonError::into_inner);
+    screen.end()?;
+    if answer.text.is_empty() && answer.calls.is_empty() && answer.finish == Finish::Length {
+        eprintln!("markbase: the answer had not begun when --max-tokens was reached: allow more of them");
+    }
+    Ok(code_of(&answer))
+}
+
+/// 130 where a person stopped it, as shells have it.
+fn code_of(answer: &Answer) -> ExitCode {
+    if answer.finish == Finish::Cancelled { ExitCode::from(130) } else { ExitCode::SUCCESS }
+}
+
+fn write_json(value: &impl Serialize) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    let (mut answer, mut ids) = (String::new(), vec![]);
-    let mut failed = None;
-    let mut stopped = false;
-    let mut show = |piece: &str, answer: &mut String| -> Result<(), std::io::Error> {
-        answer.push_str(piece);
-        if arguments.json {
-            return Ok(());
-        }
-        out.write_all(piece.as_bytes())?;
-        out.flush()
-    };
-    let mut sequence = engine.sequence();
-    let generation = Generation { prompt: &prompt, max_tokens: arguments.max_tokens, sampling, stop: texts.stop.ids() };
-    let generated = engine.generate(&mut sequence, &generation, |token| {
-        ids.push(token);
-        let watched = stops.push(&stream.push(token));
-        stopped = watched.stopped.is_some();
-        if let Err(error) = show(&watched.text, &mut answer) {
-            failed = Some(error);
-            return ControlFlow::Break(());
-        }
-        if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    if !stopped {
-        let watched = stops.push(&stream.finish());
-        show(&watched.text, &mut answer)?;
-        if watched.stopped.is_none() {
-            show(&stops.finish(), &mut answer)?;
-        }
-    }
-    if !arguments.json {
-        writeln!(out)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let per_second = |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
-    let (prompt_s, decode_s) = (generated.prompt_time.as_secs_f64(), generated.decode_time.as_secs_f64());
-    let result = json!({
-        "text": answer,
-        "finish_reason": match generated.finish { Finish::Stop => "stop", Finish::Length => "length" },
-        "usage": {
-            "prompt_tokens": prompt.len(),
-            "completion_tokens": generated.tokens,
-            "total_tokens": prompt.len() + generated.tokens,
-        },
-        "timings": {
-            "load_ms": load_time.as_secs_f64() * 1e3,
-            "prompt_ms": prompt_s * 1e3,
-            "decode_ms": decode_s * 1e3,
-            "prompt_tokens_per_second": per_second(prompt.len(), prompt_s),
-            "decode_tokens_per_second": per_second(generated.tokens.saturating_sub(1), decode_s),
-        },
-        "model": opened.checkpoint.name(),
-        "backend": engine.backend_name(),
-        "sampling": {
-            "temperature": decimal(sampling.temperature),
-            "top_k": sampling.top_k,
-            "top_p": decimal(sampling.top_p),
-            "seed": sampling.seed,
-        },
-        "token_ids": ids,
-    });
-    writeln!(out, "{result:#}")?;
-    Ok(ExitCode::SUCCESS)
+    let text = serde_json::to_string_pretty(value).map_err(std::io::Error::from)?;
+    writeln!(out, "{text}")?;
+    Ok(())
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::print::{bytes, grouped, scaled};
-use crate::progress::Progress;
+use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
@@ -73,7 +73,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let overrides = arguments.overrides.iter();
     recipe.overrides.extend(overrides.map(|(suffix, quant)| Override { suffix: suffix.clone(), format: quant.0 }));
     let interrupt = Interrupt::watch();
-    let mut progress = Progress::new("writing");
+    let mut progress = Progress::new("writing", Unit::Bytes);
     let summary = ::synth::write(&recipe, &arguments.out, &mut |at| {
         progress.at(at.done_bytes, at.total_bytes);
         if interrupt.came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -43,7 +43,7 @@ pub fn finite(
     let piece = piece.clamp(1, tokens.len().max(1));
     let mut track = Track::new(subject, backend, Extent { tokens: tokens.len(), piece }, vec![], true)?;
     for (index, rows) in tokens.chunks(piece).enumerate() {
-        if let Some(found) = track.next(rows)?.non_finite {
+        if let Some(found) = track.next(rows)?.non_finite.first() {
             let spec = subject.plan.value(found.value);
             return Ok(Some(FirstNonFinite {
                 backend: track.name(),

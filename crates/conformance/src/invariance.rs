@@ -162,7 +162,7 @@ impl Check {
         mut each: impl FnMut(&[f32]),
     ) -> Result<(), CheckError> {
         let wanted_rows = wanted.range(tokens.len()).len();
-        let outputs = self.engine.step(&mut [Work { sequence, tokens, wanted, sampling: None }])?;
+        let outputs = self.engine.step(&mut [Work { sequence, tokens, wanted, choice: None }])?;
         prove_kept(&self.engine, &self.engine.options().keep.clone(), &outputs, |_| wanted_rows)?;
         each(&outputs.kept[0]);
         Ok(())
@@ -257,7 +257,7 @@ impl Check {
             let first = member.sequence.length();
             let rows = &member.tokens[first..member.tokens.len().min(first + most)];
             firsts.push((first, rows.len()));
-            work.push(Work { sequence: &mut member.sequence, tokens: rows, wanted: Wanted::All, sampling: None });
+            work.push(Work { sequence: &mut member.sequence, tokens: rows, wanted: Wanted::All, choice: None });
         }
         let outputs = self.engine.step(&mut work)?;
         let rows = firsts.iter().map(|(_, rows)| rows).sum::<usize>();

@@ -73,7 +73,7 @@ impl Track {
 
     /// The next rows of the sequence, each kept value proved to have them all.
     pub fn next(&mut self, tokens: &[u32]) -> Result<StepOutputs, CheckError> {
-        let piece = Work { sequence: &mut self.sequence, tokens, wanted: Wanted::All, sampling: None };
+        let piece = Work { sequence: &mut self.sequence, tokens, wanted: Wanted::All, choice: None };
         let outputs = self.engine.step(&mut [piece])?;
         prove_kept(&self.engine, &self.keep, &outputs, |_| tokens.len())?;
         Ok(outputs)

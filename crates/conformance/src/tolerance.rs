@@ -44,6 +44,8 @@ pub enum Quantity {
     DenseExperts,
     /// Sums of quantized experts.
     QuantizedExperts,
+    /// Log-probabilities.
+    LogProbabilities,
 }
 
 /// A bound and why it is what it is.
@@ -165,6 +167,14 @@ const FIFTEEN_BIT_EXPERTS: Tolerance = Tolerance {
 const INTEGER_EXPERTS: &str = "integer products of x for gate and up (a share of sqrt(2)), and of the gated numbers, \
                                whose largest is ten deviations (a share of 10/3)";
 
+const LOG_PROBABILITIES: Tolerance = Tolerance {
+    name: "log-probabilities",
+    largest: 4e-7,
+    mean: 2e-8,
+    reason: "the same f64 but for a sum right to 2^-24, rounded to f32: at times to the next number, of numbers up to \
+             three times their size",
+};
+
 /// The bound of a quantity.
 pub fn tolerance(quantity: Quantity, arithmetic: Arithmetic) -> &'static Tolerance {
     use Arithmetic::{F32, FifteenBit};
@@ -185,5 +195,6 @@ pub fn tolerance(quantity: Quantity, arithmetic: Arithmetic) -> &'static Toleran
         (Quantity::DenseExperts, _) => &DENSE_EXPERTS,
         (Quantity::QuantizedExperts, F32) => &QUANTIZED_EXPERTS,
         (Quantity::QuantizedExperts, FifteenBit) => &FIFTEEN_BIT_EXPERTS,
+        (Quantity::LogProbabilities, _) => &LOG_PROBABILITIES,
     }
 }

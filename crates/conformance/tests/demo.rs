@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use common::{cpu, data, open, reference, subject};
 use cpu::Precision;
 use cpu::isa::Isa;
-use engine::{Engine, EngineOptions, Generation};
+use engine::{Engine, EngineOptions, Wanted, Work};
 use markbase_conformance::{Subject, distribution};
 use plan::Sampling;
 
@@ -80,20 +80,17 @@ fn engine(subject: &Subject, precision: Precision, context: usize) -> Engine {
 
 fn generate(engine: &mut Engine, answer: &Answer) -> Vec<u32> {
     let mut sequence = engine.sequence();
-    let mut tokens = vec![];
-    let request = Generation {
-        prompt: &answer.prompt,
-        max_tokens: answer.generated.len(),
-        sampling: Sampling::GREEDY,
-        stop: &[],
-    };
-    engine
-        .generate(&mut sequence, &request, |token| {
-            tokens.push(token);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    tokens
+    let (last, before) = answer.prompt.split_last().expect("a prompt has tokens");
+    engine.feed(&mut sequence, before, 0..0, |_, _| ControlFlow::Continue(())).unwrap();
+    let mut tokens = vec![*last];
+    while tokens.len() <= answer.generated.len() {
+        let row = &tokens[tokens.len() - 1..];
+        let choice = Some(Sampling::GREEDY.into());
+        let work = Work { sequence: &mut sequence, tokens: row, wanted: Wanted::Last, choice };
+        let outputs = engine.step(&mut [work]).unwrap();
+        tokens.push(outputs.sampled[0].token);
+    }
+    tokens.split_off(1)
 }
 
 fn answers_agree(precision: Precision) {

@@ -337,7 +337,7 @@ fn in_pieces(subject: &Subject, backend: Box<dyn Backend>, tokens: &[u32], piece
     let mut sequence = engine.sequence();
     let mut all = vec![];
     for rows in tokens.chunks(piece) {
-        let work = Work { sequence: &mut sequence, tokens: rows, wanted: Wanted::All, sampling: None };
+        let work = Work { sequence: &mut sequence, tokens: rows, wanted: Wanted::All, choice: None };
         all.extend(engine.step(&mut [work]).unwrap().kept.remove(0));
     }
     all
@@ -414,7 +414,7 @@ fn sliding_caches_hold_their_window_and_one_step() {
         let mut engine = engine(&subject, exact(), 400, 8, vec![]);
         let plan = &subject.plan;
         let block = plan.cache.block_size;
-        let blocks = Engine::blocks(plan, engine.options());
+        let blocks = Engine::blocks(plan, 400, engine.options());
         let is_sliding: Vec<bool> = plan.cache.groups.iter().map(|group| group.window == Some(window)).collect();
         assert!(is_sliding.contains(&true) && is_sliding.contains(&false));
         for (blocks, is_sliding) in blocks.iter().zip(&is_sliding) {
@@ -424,7 +424,7 @@ fn sliding_caches_hold_their_window_and_one_step() {
         let mut sequence = engine.sequence();
         for rows in prompt(400, 320, 18).chunks(8) {
             engine
-                .step(&mut [Work { sequence: &mut sequence, tokens: rows, wanted: Wanted::None, sampling: None }])
+                .step(&mut [Work { sequence: &mut sequence, tokens: rows, wanted: Wanted::None, choice: None }])
                 .unwrap();
             for (group, is_sliding) in is_sliding.iter().enumerate() {
                 let positions = if *is_sliding { sequence.length().min(window) } else { sequence.length() };

@@ -110,7 +110,7 @@ fn compare(folder: &Path, file: &str, trial: &Trial) -> usize {
     let mut kept = vec![];
     engine
         .feed(&mut sequence, &tokens, 0..tokens.len(), |_, outputs| {
-            assert_eq!(outputs.non_finite, None);
+            assert_eq!(outputs.non_finite, []);
             kept = outputs.kept;
             std::ops::ControlFlow::Continue(())
         })

@@ -1,7 +1,7 @@
 //! The backend: weights, cache, executables, and the team that runs them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
 use checkpoint::Checkpoint;
 use plan::{
@@ -13,7 +13,7 @@ use crate::cache::Cache;
 use crate::executable::{Executable, Place};
 use crate::isa::Isa;
 use crate::kernels::{Kernels, attention::KvElement};
-use crate::run::{Run, View};
+use crate::run::{Finding, Run, View};
 use crate::team::{Team, default_threads};
 use crate::weights::Weights;
 
@@ -169,7 +169,8 @@ impl Backend for Cpu {
             is_quantized: self.options.precision == Precision::Fast,
             tokens: View::new(inputs, (0..inputs.tokens.len() as u32).collect()),
             wanted: View::new(inputs, inputs.wanted.clone()),
-            non_finite: Mutex::new(None),
+            watched: OnceLock::new(),
+            findings: inputs.wanted.iter().map(|_| Finding::default()).collect(),
         };
         // Results do not depend on the number of threads, so this changes nothing but time.
         let team = if executable.multiply_adds(inputs) < SOLO_MULTIPLY_ADDS { &mut self.solo } else { &mut self.team };
@@ -177,7 +178,7 @@ impl Backend for Cpu {
         let outputs = StepOutputs {
             sampled: run.sampled(),
             kept: options.keep.iter().map(|&value| run.numbers(value)).collect(),
-            non_finite: run.first_non_finite(),
+            non_finite: run.non_finite(),
         };
         self.launches += 1;
         self.finished.insert(self.launches, outputs);

@@ -1,13 +1,15 @@
 //! One step: a team of threads walks the launches, a barrier after each. Within a launch every number has
 //! one writer, by row or by column; what a launch reads was written before the last barrier.
 
-use plan::{NonFinite, Op, Plan, Rows, ScaleBy, Slice, Step, StepInputs, Value, WeightId, uniform};
+use std::sync::OnceLock;
+
+use plan::{LogProbabilities, NonFinite, Op, Plan, Rows, ScaleBy, Slice, Step, StepInputs, Value, WeightId, uniform};
 
 use crate::cache::Cache;
 use crate::executable::{ATTENTION_ROWS, Executable, ThreadScratch, few_pairs};
 use crate::fuse::Launch;
 use crate::kernels::attention::{Attention, partial_len, splits};
-use crate::kernels::{Kernels, route, sample};
+use crate::kernels::{Kernels, route};
 use crate::linear::{ActivationLayout, InputRows, LANES, Matrix, OutputRows, Product};
 use crate::team::Member;
 use crate::weights::Weights;
@@ -24,8 +26,18 @@ pub(crate) struct Run<'a> {
     pub is_quantized: bool,
     pub wanted: View,
     pub tokens: View,
-    /// The first value that was not finite, found by thread 0.
-    pub non_finite: std::sync::Mutex<Option<NonFinite>>,
+    /// The first number of all that was not finite, found by thread 0 where the executable watches.
+    pub watched: OnceLock<NonFinite>,
+    /// `[wanted]`
+    pub findings: Vec<Finding>,
+}
+
+/// What a step says of one wanted row beside its token, written by the thread that owns the row.
+#[derive(Default)]
+pub(crate) struct Finding {
+    log_probabilities: OnceLock<LogProbabilities>,
+    /// The first column whose logit is not finite.
+    not_finite: OnceLock<usize>,
 }
 
 /// The rows of one kind, and what each sees.
@@ -95,6 +107,12 @@ impl Run<'_> {
                     self.look_at(launch);
                 }
                 member.barrier();
+            }
+        }
+        for row in member.share(self.wanted.rows(), 1) {
+            // SAFETY: the launches are over.
+            if let Some(column) = first_not_finite(unsafe { self.row(self.plan().logits, row) }) {
+                self.findings[row].not_finite.get_or_init(|| column);
             }
         }
     }
@@ -230,15 +248,16 @@ impl Run<'_> {
                 Op::SelectRows { x, out } => self.row_mut(out, row).copy_from_slice(self.slice(x, token_row)),
                 Op::Softcap { x, cap, out } => kernels.softcap(self.row_mut(out, row), self.row(x, row), cap),
                 Op::Sample { logits, out } => {
-                    let token = self.inputs.sampling[row].map_or(0, |rule| {
-                        let number = f64::from(uniform(rule.seed, self.inputs.positions[token_row] + 1));
-                        let rule = sample::Sampling {
-                            temperature: rule.temperature,
-                            top_k: rule.top_k as usize,
-                            top_p: rule.top_p,
-                        };
-                        scratch.sampler.sample(self.row(logits, row), &rule, number)
-                    });
+                    let mut token = 0;
+                    if let Some(choice) = &self.inputs.sampling[row] {
+                        let logits = self.row(logits, row);
+                        let number = uniform(choice.sampling.seed, self.inputs.positions[token_row] + 1);
+                        token = scratch.sampler.choose(logits, choice, f64::from(number));
+                        if let Some(count) = choice.log_probabilities {
+                            let found = scratch.sampler.log_probabilities(logits, token, count);
+                            self.findings[row].log_probabilities.get_or_init(|| found);
+                        }
+                    }
                     self.row_mut(out, row)[0] = f32::from_bits(token);
                 }
                 Op::Linear { .. } | Op::Attention { .. } | Op::Experts { .. } => {
@@ -390,8 +409,7 @@ impl Run<'_> {
 
     /// Finds the first number that is not finite among what a launch wrote.
     fn look_at(&self, launch: &Launch) {
-        let mut found = self.non_finite.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if found.is_some() {
+        if self.watched.get().is_some() {
             return;
         }
         for value in launch.writes() {
@@ -401,9 +419,8 @@ impl Run<'_> {
             }
             for row in 0..self.view(spec.rows).rows() {
                 // SAFETY: the launch is over, and nothing writes between the two barriers around this.
-                let numbers = unsafe { self.row(value, row) };
-                if let Some(column) = numbers.iter().position(|number| !number.is_finite()) {
-                    *found = Some(NonFinite { value, row, column });
+                if let Some(column) = first_not_finite(unsafe { self.row(value, row) }) {
+                    self.watched.get_or_init(|| NonFinite { value, row, column });
                     return;
                 }
             }
@@ -425,29 +442,39 @@ impl Run<'_> {
         all
     }
 
-    /// The first logit that is not finite, if the watch found nothing before.
-    pub fn first_non_finite(&self) -> Option<NonFinite> {
+    /// What the watch found, then the first logit that is not finite of each wanted row, none twice.
+    pub fn non_finite(&self) -> Vec<NonFinite> {
         let logits = self.plan().logits;
-        let watched = self.non_finite.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        watched.or_else(|| {
-            (0..self.wanted.rows()).find_map(|row| {
-                // SAFETY: the step is over.
-                let numbers = unsafe { self.row(logits, row) };
-                let column = numbers.iter().position(|number| !number.is_finite())?;
-                Some(NonFinite { value: logits, row, column })
-            })
-        })
+        let mut found: Vec<NonFinite> = self.watched.get().cloned().into_iter().collect();
+        for (row, finding) in self.findings.iter().enumerate() {
+            let Some(&column) = finding.not_finite.get() else { continue };
+            let of_row = NonFinite { value: logits, row, column };
+            if self.watched.get() != Some(&of_row) {
+                found.push(of_row);
+            }
+        }
+        found
     }
 
     /// The token that each wanted row chose.
     pub fn sampled(&self) -> Vec<plan::Sampled> {
         let sampled = self.plan().sampled;
-        let rows = self.inputs.sampling.iter().enumerate().filter(|(_, rule)| rule.is_some());
+        let rows = self.inputs.sampling.iter().enumerate().filter(|(_, choice)| choice.is_some());
         rows.map(|(row, _)| {
             // SAFETY: the step is over.
             let token = unsafe { self.row(sampled, row)[0].to_bits() };
-            plan::Sampled { row: self.inputs.wanted[row], token }
+            let log_probabilities = self.findings[row].log_probabilities.get().cloned();
+            plan::Sampled { row: self.inputs.wanted[row], token, log_probabilities }
         })
         .collect()
     }
+}
+
+/// The first column of a row that is not finite.
+fn first_not_finite(row: &[f32]) -> Option<usize> {
+    const CHUNK: usize = 256;
+    // Hardly any row has one: whole chunks are looked at without branches.
+    let chunk = row.chunks(CHUNK).position(|chunk| chunk.iter().fold(false, |any, x| any | !x.is_finite()))?;
+    let first = chunk * CHUNK;
+    row[first..].iter().position(|x| !x.is_finite()).map(|column| first + column)
 }

@@ -1,6 +1,6 @@
 //! From work on sequences to the inputs of one step.
 
-use plan::{Plan, Sampling, StepInputs};
+use plan::{Choice, Plan, StepInputs};
 
 use crate::Sequence;
 
@@ -14,7 +14,7 @@ pub struct Work<'a> {
     /// The rows whose result is asked for.
     pub wanted: Wanted,
     /// How the wanted rows choose the token after them, where they do.
-    pub sampling: Option<Sampling>,
+    pub choice: Option<Choice>,
 }
 
 /// Rows of a piece of work whose result is asked for.
@@ -68,7 +68,7 @@ pub(crate) fn step_inputs(plan: &Plan, work: &[Work]) -> StepInputs {
         }
         for row in piece.wanted.range(piece.tokens.len()) {
             inputs.wanted.push(first_row + row as u32);
-            inputs.sampling.push(piece.sampling);
+            inputs.sampling.push(piece.choice.clone());
         }
     }
     inputs

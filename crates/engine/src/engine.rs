@@ -34,24 +34,36 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Sets up a backend whose weights are loaded already.
-    pub fn new(mut backend: Box<dyn Backend>, plan: Plan, options: EngineOptions) -> Result<Self, EngineError> {
+    /// Sets up a backend whose weights are loaded already, with room for every sequence to be as long as the context.
+    pub fn new(backend: Box<dyn Backend>, plan: Plan, options: EngineOptions) -> Result<Self, EngineError> {
+        let tokens = options.sequences.saturating_mul(options.context);
+        Self::with_cache(backend, plan, tokens, options)
+    }
+
+    /// The same with room for about `cache_tokens` tokens of all sequences together.
+    pub fn with_cache(
+        mut backend: Box<dyn Backend>,
+        plan: Plan,
+        cache_tokens: usize,
+        options: EngineOptions,
+    ) -> Result<Self, EngineError> {
         for (name, count) in [
             ("context", options.context),
             ("sequences", options.sequences),
             ("max_rows", options.max_rows),
             ("max_wanted", options.max_wanted),
+            ("cache_tokens", cache_tokens),
         ] {
             if count == 0 {
                 return Err(EngineError::Options { name });
             }
         }
-        let blocks = Self::blocks(&plan, &options);
+        let blocks = Self::blocks(&plan, cache_tokens, &options);
         let bytes: u64 =
             backend.block_bytes(&plan.cache).iter().zip(&blocks).map(|(&bytes, &blocks)| bytes * blocks as u64).sum();
         let free_bytes = backend.memory().free_bytes;
         if bytes > free_bytes {
-            let what = format!("a cache of {} sequences of {} tokens", options.sequences, options.context);
+            let what = format!("a cache of {cache_tokens} tokens in {} sequences", options.sequences);
             return Err(BackendError::Memory { what, wanted_bytes: bytes, free_bytes }.into());
         }
         backend.reserve_cache(&plan.cache, &blocks)?;
@@ -66,15 +78,53 @@ impl Engine {
         Ok(Engine { backend, plan, executable, pools, options })
     }
 
-    /// Blocks a group that `options` ask for. A sliding group holds its window and one step's rows, no more.
-    pub fn blocks(plan: &Plan, options: &EngineOptions) -> Vec<usize> {
+    /// Blocks a group for `cache_tokens` tokens of all sequences together. A sliding group holds of each sequence its
+    /// window and one step's rows, no more.
+    pub fn blocks(plan: &Plan, cache_tokens: usize, options: &EngineOptions) -> Vec<usize> {
         let block_size = plan.cache.block_size;
         let of_group = |window: Option<usize>| {
             let positions = window.map_or(options.context, |window| options.context.min(window + options.max_rows));
             // One more, since neither end of the span need stand at a block's border.
-            options.sequences * (positions.div_ceil(block_size) + 1)
+            let all_as_long = options.sequences.saturating_mul(positions.div_ceil(block_size) + 1);
+            all_as_long.min(cache_tokens.div_ceil(block_size).saturating_add(options.sequences))
         };
         plan.cache.groups.iter().map(|group| of_group(group.window)).collect()
+    }
+
+    /// Blocks a group that a sequence of `tokens` holds at most while it is read in steps of `rows`.
+    pub(crate) fn blocks_of(&self, tokens: usize, rows: usize) -> Vec<usize> {
+        let block_size = self.plan.cache.block_size;
+        let of_group = |window: Option<usize>| match window {
+            // The rows of a step and the window before the first of them start anywhere in a block.
+            Some(window) if window - 1 + rows < tokens => {
+                (window - 1 + rows).div_ceil(block_size).saturating_add(1).min(tokens.div_ceil(block_size))
+            }
+            _ => tokens.div_ceil(block_size),
+        };
+        self.plan.cache.groups.iter().map(|group| of_group(group.window)).collect()
+    }
+
+    /// The most tokens of one sequence: the context, or what the cache holds of it when it is alone.
+    pub fn longest(&self) -> usize {
+        let fits =
+            |tokens: usize| self.blocks_of(tokens, 1).iter().zip(&self.pools).all(|(n, pool)| *n <= pool.total());
+        // Longer needs no fewer blocks, so the border is found by halving.
+        let (mut fitting, mut above) = (0, self.options.context + 1);
+        while fitting + 1 < above {
+            let middle = fitting.midpoint(above);
+            if fits(middle) { fitting = middle } else { above = middle }
+        }
+        fitting
+    }
+
+    /// Blocks in all, a group.
+    pub fn total_blocks(&self) -> Vec<usize> {
+        self.pools.iter().map(BlockPool::total).collect()
+    }
+
+    /// Takes the blocks that `rows` more tokens of the sequence need, all of them or none.
+    pub(crate) fn reserve(&self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
+        sequence.grow(rows, &self.plan.cache, &self.pools)
     }
 
     /// The plan that runs.
@@ -174,10 +224,10 @@ impl Engine {
                 sequence: &mut *sequence,
                 tokens: &tokens[first..first + rows],
                 wanted: crate::Wanted::Range(range.clone()),
-                sampling: None,
+                choice: None,
             };
             let outputs = self.step(&mut [piece])?;
-            if let (Some(found), false) = (&outputs.non_finite, self.options.watch) {
+            if let (Some(found), false) = (outputs.non_finite.first(), self.options.watch) {
                 let position = sequence.length() - rows + range.start + found.row;
                 return Err(EngineError::NotFinite { position });
             }

@@ -60,6 +60,36 @@ pub enum EngineError {
         /// The first such position.
         position: usize,
     },
+    /// A rule of a request that has no meaning.
+    #[error("{name} is {found}, wanted {wanted}")]
+    Rule {
+        /// The rule.
+        name: &'static str,
+        /// What it is.
+        found: String,
+        /// What it may be.
+        wanted: &'static str,
+    },
+    /// A prompt that leaves no room for an answer, even alone.
+    #[error("a prompt of {tokens} tokens leaves no room for an answer: {longest} tokens are the most together")]
+    NeverFits {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// The most that prompt and answer may have together.
+        longest: usize,
+    },
+    /// The queue is full.
+    #[error("{waiting} requests wait already: try again later")]
+    Busy {
+        /// Requests that wait.
+        waiting: usize,
+    },
+    /// A constraint that leaves no token to choose, or speaks of another vocabulary; a fault of the constraint.
+    #[error("the constraint of the answer allows no token after {generated} of it")]
+    NothingAllowed {
+        /// Tokens of the answer so far.
+        generated: usize,
+    },
     /// A sequence starts with something.
     #[error("the text is empty: give at least one token")]
     Empty,

@@ -34,7 +34,7 @@ pub struct CompileOptions {
     pub max_wanted: usize,
     /// Values that survive fusion and are returned by every launch.
     pub keep: Vec<Value>,
-    /// Looks at every value after it was written, and reports the first that is not finite.
+    /// Looks at every value after it was written, and reports the first number that is not finite.
     pub watch: bool,
 }
 
@@ -47,15 +47,27 @@ pub struct ExecutableId(pub u32);
 pub struct Ticket(pub u64);
 
 /// A token that a launch chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sampled {
     /// The row, as in [`StepInputs::wanted`].
     pub row: u32,
     /// The token.
     pub token: u32,
+    /// Where the row's [`Choice`](crate::Choice) asks for them.
+    pub log_probabilities: Option<LogProbabilities>,
 }
 
-/// The first value that was not finite.
+/// How likely the model found tokens: natural logarithms, as [`Choice`](crate::Choice) defines them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogProbabilities {
+    /// Of the chosen token.
+    pub chosen: f32,
+    /// `[k, at most the vocabulary]`: the likeliest tokens, the likeliest first, of equals the lower id, whether they
+    /// could be chosen or not.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// A number that is not finite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NonFinite {
     /// The value.
@@ -73,8 +85,9 @@ pub struct StepOutputs {
     pub sampled: Vec<Sampled>,
     /// The values of [`CompileOptions::keep`], each `[rows, columns]`; indices as numbers.
     pub kept: Vec<Vec<f32>>,
-    /// The first logit of a wanted row that is not finite; with [`CompileOptions::watch`] the first value of all.
-    pub non_finite: Option<NonFinite>,
+    /// The first logit that is not finite of each wanted row that has one, ascending; with [`CompileOptions::watch`]
+    /// the first value of all before them. None is named twice.
+    pub non_finite: Vec<NonFinite>,
 }
 
 /// What goes wrong in a backend: at load and compile, hardly ever in a step.

@@ -292,6 +292,8 @@ impl Checker<'_> {
                 self.columns(out, columns_of(out), Element::F32)
             }
             Op::Sample { logits, out } => {
+                // Masks and adjustments are proved against the vocabulary of the plan's logits.
+                self.rule(logits == self.plan.logits, || "tokens are chosen from other values than the logits".into())?;
                 self.same_rows(logits, out)?;
                 self.columns(logits, columns_of(logits), Element::F32)?;
                 self.columns(out, 1, Element::U32)
@@ -302,5 +304,36 @@ impl Checker<'_> {
     fn cache(&self, cache: CacheRef) -> Result<(), PlanError> {
         let known = self.plan.cache.groups.get(cache.group).is_some_and(|group| cache.layer < group.layers.len());
         self.rule(known, || format!("no cache {cache:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CacheLayout, PlanBuilder, WeightSource, WeightSpec, WeightUse};
+    use checkpoint::{DType, MatrixSource};
+
+    #[test]
+    fn tokens_are_chosen_from_the_logits_of_the_plan() {
+        let plan = |chooses_scaled: bool| {
+            let mut build = PlanBuilder::new(CacheLayout { block_size: 16, groups: vec![] });
+            let site = |role| Site { layer: None, role };
+            let source = MatrixSource::Dense { tensor: "table".into(), dtype: DType::F32 };
+            let table = build.weight(WeightSpec {
+                name: "table".into(),
+                shape: WeightShape::Matrix { rows: 4, columns: 4 },
+                source: WeightSource::Matrix { source, rows: None },
+                usage: WeightUse { gathered: true, multiplied: false },
+            });
+            let rows = build.embed(site("embed"), table, 1.0);
+            let rows = build.whole(rows);
+            let selected = build.select_rows(site("selected"), rows);
+            let scaled = build.scale(site("scaled"), selected, ScaleBy::Constant(2.0));
+            let sampled = build.sample(site("sampled"), if chooses_scaled { scaled } else { selected });
+            build.finish(scaled, sampled)
+        };
+        assert!(plan(true).is_ok());
+        let error = plan(false).unwrap_err().to_string();
+        assert_eq!(error, "plan: sampled: tokens are chosen from other values than the logits");
     }
 }

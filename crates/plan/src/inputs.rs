@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use thiserror::Error;
 
-use crate::{Plan, Sampling};
+use crate::{Choice, Plan};
 
 /// The inputs of one step. Rows of one sequence stand in ascending position.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,7 +25,7 @@ pub struct StepInputs {
     /// Rows whose result is asked for, ascending.
     pub wanted: Vec<u32>,
     /// `[wanted]`: how to choose the next token, where one is to be chosen.
-    pub sampling: Vec<Option<Sampling>>,
+    pub sampling: Vec<Option<Choice>>,
 }
 
 /// A rule of inputs that a batch breaks. It is a fault of the engine, never of a user's input.
@@ -60,6 +60,11 @@ impl StepInputs {
         rule(self.wanted.windows(2).all(|pair| pair[0] < pair[1]), &|| "wanted rows ascend".into())?;
         rule(self.wanted.last().is_none_or(|&last| (last as usize) < rows), &|| "a wanted row does not exist".into())?;
         rule(self.sampling.len() == self.wanted.len(), &|| "one sampling rule a wanted row".into())?;
+        for (row, choice) in self.wanted.iter().zip(&self.sampling) {
+            if let Some(fault) = choice.as_ref().and_then(|choice| choice.fault(plan.vocabulary())) {
+                return Err(InputError(format!("row {row} chooses with {fault}")));
+            }
+        }
         let block_size = plan.cache.block_size as u32;
         for (group, &blocks) in blocks.iter().enumerate() {
             let (from, until) = (&self.visible_from[group], &self.visible_until[group]);

@@ -11,14 +11,15 @@ mod cost;
 mod inputs;
 mod layout;
 mod listing;
+mod mask;
 mod op;
 mod sampling;
 mod value;
 mod weight;
 
 pub use backend::{
-    Backend, BackendError, CompileOptions, ExecutableId, LoadProgress, MemoryInfo, NonFinite, Sampled, StepOutputs,
-    Ticket,
+    Backend, BackendError, CompileOptions, ExecutableId, LoadProgress, LogProbabilities, MemoryInfo, NonFinite,
+    Sampled, StepOutputs, Ticket,
 };
 pub use build::PlanBuilder;
 pub use cache::{CacheGroup, CacheLayer, CacheLayout, CacheRef};
@@ -27,7 +28,8 @@ pub use cost::{Cost, RowCounts};
 pub use inputs::{InputError, StepInputs};
 pub use layout::{Layout, LayoutError, Lifetime, lay_out};
 pub use listing::Listing;
+pub use mask::TokenMask;
 pub use op::{Op, Rope, ScaleBy, Site, Step};
-pub use sampling::{Sampling, uniform};
+pub use sampling::{Adjustment, Choice, Sampling, uniform};
 pub use value::{Element, Rows, Slice, Value, ValueSpec};
 pub use weight::{RowRange, WeightId, WeightShape, WeightSource, WeightSpec, WeightUse};

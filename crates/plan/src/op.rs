@@ -206,7 +206,7 @@ pub enum Op {
         /// Same shape.
         out: Value,
     },
-    /// One token a row by that row's [`Sampling`](crate::Sampling); rows without one get index 0.
+    /// One token a row by that row's [`Choice`](crate::Choice); rows without one get index 0.
     Sample {
         /// `[wanted, vocabulary]`
         logits: Value,

@@ -102,17 +102,21 @@ impl Run<'_> {
         for step in &self.plan.steps {
             self.step(&step.op);
             for value in step.op.writes() {
-                if options.watch && outputs.non_finite.is_none() {
-                    outputs.non_finite = self.first_not_finite(value);
+                if options.watch && outputs.non_finite.is_empty() {
+                    outputs.non_finite.extend(self.not_finite(value).into_iter().next());
                 }
             }
         }
-        outputs.non_finite = outputs.non_finite.or_else(|| self.first_not_finite(self.plan.logits));
-        let sampled = &self.values[&self.plan.sampled];
-        for (i, rule) in self.inputs.sampling.iter().enumerate() {
-            if rule.is_some() {
-                outputs.sampled.push(Sampled { row: self.inputs.wanted[i], token: sampled[i].to_bits() });
-            }
+        let watched = outputs.non_finite.first().cloned();
+        let of_logits = self.not_finite(self.plan.logits);
+        outputs.non_finite.extend(of_logits.into_iter().filter(|found| watched.as_ref() != Some(found)));
+        for (i, choice) in self.inputs.sampling.iter().enumerate() {
+            let Some(choice) = choice else { continue };
+            let token = self.row(self.plan.sampled, i)[0].to_bits();
+            let logits = self.row(self.plan.logits, i);
+            let log_probabilities =
+                choice.log_probabilities.map(|count| ops::sample::log_probabilities(logits, token, count));
+            outputs.sampled.push(Sampled { row: self.inputs.wanted[i], token, log_probabilities });
         }
         outputs.kept = options.keep.iter().map(|&value| self.numbers(value)).collect();
         outputs
@@ -126,10 +130,17 @@ impl Run<'_> {
         }
     }
 
-    fn first_not_finite(&self, value: Value) -> Option<NonFinite> {
-        let place = self.numbers(value).iter().position(|number| !number.is_finite())?;
+    /// The first number of each row that is not finite.
+    fn not_finite(&self, value: Value) -> Vec<NonFinite> {
         let columns = self.plan.value(value).columns;
-        Some(NonFinite { value, row: place / columns, column: place % columns })
+        self.numbers(value)
+            .chunks(columns)
+            .enumerate()
+            .filter_map(|(row, numbers)| {
+                let column = numbers.iter().position(|number| !number.is_finite())?;
+                Some(NonFinite { value, row, column })
+            })
+            .collect()
     }
 
     fn count(&self, rows: Rows) -> usize {
@@ -271,7 +282,8 @@ impl Run<'_> {
             Op::Sample { logits, out } => self.by_row(out, |run, row, out| {
                 let position = run.inputs.positions[run.inputs.wanted[row] as usize] + 1;
                 let token = run.inputs.sampling[row]
-                    .map_or(0, |rule| ops::sample::sample(run.row(logits, row), &rule, position));
+                    .as_ref()
+                    .map_or(0, |choice| ops::sample::sample(run.row(logits, row), choice, position));
                 out[0] = f32::from_bits(token);
             }),
         }

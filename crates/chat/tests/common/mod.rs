@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use markbase_chat::{ChatOptions, ChatTemplate, Map, Message, Tokenizer};
+use markbase_chat::{ChatOptions, ChatTemplate, Conversation, Json, Map, Message, Tokenizer};
 use serde_json::Value;
 
 /// A file of the built-in model.
@@ -82,10 +82,9 @@ pub fn renderings() -> Vec<Rendering> {
     let renders = golden["renders"].as_array().expect("a list");
     let read = |render: &Value| {
         let name = render["name"].as_str().expect("a name");
-        let messages = golden["conversations"][name].clone();
         Rendering {
             name: name.to_owned(),
-            messages: serde_json::from_value(messages).unwrap_or_else(|e| panic!("{name}: {e}")),
+            messages: messages(&golden["conversations"][name]),
             options: options(&render["options"]),
             text: render["text"].as_str().expect("a text").to_owned(),
         }
@@ -93,10 +92,20 @@ pub fn renderings() -> Vec<Rendering> {
     renders.iter().map(read).collect()
 }
 
+/// Messages as the goldens and the evaluation cases spell them.
+pub fn messages(spelled: &Value) -> Vec<Message> {
+    Conversation::from_json(Json::from(spelled)).unwrap_or_else(|error| panic!("{error}: {spelled}")).messages
+}
+
+/// One message.
+pub fn message(spelled: Value) -> Message {
+    messages(&Value::Array(vec![spelled])).remove(0)
+}
+
 /// Options as the goldens and the evaluation cases spell them.
 pub fn options(spelled: &Value) -> ChatOptions {
     ChatOptions {
-        tools: spelled["tools"].as_array().cloned().unwrap_or_default(),
+        tools: spelled["tools"].as_array().map(|tools| tools.iter().map(Json::from).collect()).unwrap_or_default(),
         enable_thinking: spelled["enable_thinking"].as_bool().unwrap_or(false),
         add_generation_prompt: spelled["add_generation_prompt"].as_bool().unwrap_or(true),
         preserve_thinking: spelled["preserve_thinking"].as_bool().unwrap_or(false),

@@ -12,12 +12,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
-use plan::{Backend, CompileOptions, Element, Plan, StepInputs, StepOutputs, Value};
+use plan::{Backend, CompileOptions, Element, LogProbabilities, Plan, Sampled, StepInputs, StepOutputs, Value};
 use reference::Reference;
 use serde::Serialize;
 
 use crate::random::Random;
-use crate::{Arithmetic, CheckError, Make, Quantity, TensorSet, tolerance};
+use crate::{Arithmetic, CheckError, Make, Quantity, TensorSet, Tolerance, tolerance};
 use draft::Draft;
 
 /// A plan around one operation, the steps it runs, and what the reference makes of them.
@@ -204,57 +204,89 @@ impl Case {
     }
 
     fn compare(&self, got: &[StepOutputs], arithmetic: Arithmetic, watched: bool) -> Vec<Checked> {
+        let both = || self.want.iter().zip(got);
         let mut checked = vec![];
         for (place, check) in self.checks.iter().enumerate() {
-            let bound = tolerance(check.quantity, arithmetic);
             let spec = self.plan.value(check.value);
-            let pairs = self
-                .want
-                .iter()
-                .zip(got)
-                .flat_map(|(want, got)| want.kept[place].iter().copied().zip(got.kept[place].iter().copied()));
-            let pairs: Vec<(f32, f32)> = pairs.collect();
-            let squares: f64 = pairs.iter().map(|(want, _)| f64::from(*want).powi(2)).sum();
-            let rms = (squares / pairs.len().max(1) as f64).sqrt() as f32;
+            let pairs = both().flat_map(|(want, got)| zip(&want.kept[place], &got.kept[place]));
             // An index is another one or not.
-            let size = if spec.element == Element::U32 { 1.0 } else { rms.max(check.least_size) };
-            let (mut largest, mut sum) = (0.0f32, 0.0f64);
-            for (want, got) in &pairs {
-                let difference = if want == got { 0.0 } else { (got - want).abs() / size };
-                largest = if difference.is_nan() { f32::INFINITY } else { largest.max(difference) };
-                sum += f64::from(difference);
-            }
-            let mean = (sum / pairs.len().max(1) as f64) as f32;
-            checked.push(Checked {
-                value: spec.name.clone(),
-                watched,
-                tolerance: bound.name,
-                bound: bound.largest,
-                numbers: pairs.len(),
-                largest,
-                mean,
-                passed: largest <= bound.largest && mean <= bound.mean,
-            });
+            let size = if spec.element == Element::U32 { Size::One } else { Size::AtLeast(check.least_size) };
+            let bound = tolerance(check.quantity, arithmetic);
+            checked.push(Checked::of(&spec.name, watched, bound, &pairs.collect::<Vec<_>>(), size));
         }
-        let same = Checked {
-            value: "sampled tokens".into(),
-            watched,
-            tolerance: tolerance(Quantity::Same, arithmetic).name,
-            bound: 0.0,
-            numbers: self.want.iter().map(|outputs| outputs.sampled.len()).sum(),
-            largest: 0.0,
-            mean: 0.0,
-            passed: true,
-        };
         if self.op == "sample" {
-            let differing = self.want.iter().zip(got).filter(|(want, got)| want.sampled != got.sampled).count();
-            checked.push(Checked { largest: differing as f32, passed: differing == 0, ..same.clone() });
+            let ids = |outputs: &StepOutputs| outputs.sampled.iter().flat_map(ids).collect::<Vec<f32>>();
+            let logs = |outputs: &StepOutputs| outputs.sampled.iter().flat_map(log_probabilities).collect::<Vec<f32>>();
+            let same = tolerance(Quantity::Same, arithmetic);
+            let pairs: Vec<(f32, f32)> = both().flat_map(|(want, got)| zip(&ids(want), &ids(got))).collect();
+            checked.push(Checked::of("sampled tokens", watched, same, &pairs, Size::One));
+            let bound = tolerance(Quantity::LogProbabilities, arithmetic);
+            let pairs: Vec<(f32, f32)> = both().flat_map(|(want, got)| zip(&logs(want), &logs(got))).collect();
+            checked.push(Checked::of("log-probabilities", watched, bound, &pairs, Size::AtLeast(1.0)));
         }
-        if got.iter().any(|outputs| outputs.non_finite.is_some()) {
-            checked.push(Checked { value: "a value that is not finite".into(), passed: false, ..same });
+        if got.iter().any(|outputs| !outputs.non_finite.is_empty()) {
+            let same = tolerance(Quantity::Same, arithmetic);
+            let broken = Checked::of("a value that is not finite", watched, same, &[], Size::One);
+            checked.push(Checked { passed: false, ..broken });
         }
         checked
     }
+}
+
+/// What differences are a share of.
+enum Size {
+    One,
+    /// The root mean square of the reference's numbers, and at least this.
+    AtLeast(f32),
+}
+
+impl Checked {
+    /// `pairs` of the reference's and the backend's numbers; infinite ones must be equal.
+    fn of(value: &str, watched: bool, bound: &Tolerance, pairs: &[(f32, f32)], size: Size) -> Checked {
+        let finite = pairs.iter().map(|(want, _)| f64::from(*want)).filter(|want| want.is_finite());
+        let (count, squares) = finite.fold((0, 0.0), |(count, sum), want| (count + 1, sum + want * want));
+        let size = match size {
+            Size::One => 1.0,
+            Size::AtLeast(least) => ((squares / f64::from(count.max(1))).sqrt() as f32).max(least),
+        };
+        let (mut largest, mut sum) = (0.0f32, 0.0f64);
+        for (want, got) in pairs {
+            let difference = if want == got { 0.0 } else { (got - want).abs() / size };
+            largest = if difference.is_nan() { f32::INFINITY } else { largest.max(difference) };
+            sum += f64::from(difference);
+        }
+        let mean = (sum / pairs.len().max(1) as f64) as f32;
+        Checked {
+            value: value.to_owned(),
+            watched,
+            tolerance: bound.name,
+            bound: bound.largest,
+            numbers: pairs.len(),
+            largest,
+            mean,
+            passed: largest <= bound.largest && mean <= bound.mean,
+        }
+    }
+}
+
+/// Numbers of the reference beside those of a backend; one that the other lacks stands beside NaN, and differs.
+fn zip(want: &[f32], got: &[f32]) -> Vec<(f32, f32)> {
+    let number = |of: &[f32], place: usize| of.get(place).copied().unwrap_or(f32::NAN);
+    (0..want.len().max(got.len())).map(|place| (number(want, place), number(got, place))).collect()
+}
+
+/// A row, its token, and the likeliest tokens.
+fn ids(sampled: &Sampled) -> Vec<f32> {
+    let top = sampled.log_probabilities.iter().flat_map(|found| &found.top).map(|(token, _)| *token as f32);
+    [sampled.row as f32, sampled.token as f32].into_iter().chain(top).collect()
+}
+
+/// The log-probabilities of a row, that of the chosen token first.
+fn log_probabilities(sampled: &Sampled) -> Vec<f32> {
+    let of = |found: &LogProbabilities| -> Vec<f32> {
+        std::iter::once(found.chosen).chain(found.top.iter().map(|(_, number)| *number)).collect()
+    };
+    sampled.log_probabilities.iter().flat_map(of).collect()
 }
 
 impl Report {

@@ -157,10 +157,10 @@ impl Backend for Faulty {
     fn collect(&mut self, ticket: Ticket) -> Result<StepOutputs, BackendError> {
         let mut outputs = self.inner.collect(ticket)?;
         // Steps are collected in the order of their launches, one at a time.
-        if let (Some((sound, wrong)), Some(found)) = (self.launched.remove(0), &mut outputs.non_finite)
-            && found.value == wrong
-        {
-            found.value = sound;
+        if let Some((sound, wrong)) = self.launched.remove(0) {
+            for found in outputs.non_finite.iter_mut().filter(|found| found.value == wrong) {
+                found.value = sound;
+            }
         }
         Ok(outputs)
     }

@@ -89,6 +89,6 @@ pub fn kept(subject: &Subject, mut backend: Box<dyn Backend>, tokens: &[u32], ke
     };
     let mut engine = engine::Engine::new(backend, subject.plan.clone(), options).unwrap();
     let mut sequence = engine.sequence();
-    let work = engine::Work { sequence: &mut sequence, tokens, wanted: engine::Wanted::All, sampling: None };
+    let work = engine::Work { sequence: &mut sequence, tokens, wanted: engine::Wanted::All, choice: None };
     engine.step(&mut [work]).unwrap().kept
 }

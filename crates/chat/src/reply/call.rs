@@ -1,0 +1,139 @@
+//! The text between `<|tool_call>` and its end, to calls:
+//!
+//! - `call:NAME{..}`; `call` and its colon may be missing, stray `:` and `-` and spaces may stand around the
+//!   name. Several calls may follow one another;
+//! - `call:NAME` alone calls without arguments. So does the name of a declared tool;
+//! - JSON, `{"name": .., "arguments": {..}}`, or `parameters`;
+//! - blocks, as in `blocks.rs`.
+//!
+//! A call is never guessed from a part: if its arguments cannot be read it is none.
+
+use super::ParsedCall;
+use super::blocks;
+use super::tool::{self, DeclaredTool};
+use super::value::{Reader, is_name_char};
+use crate::json::{Json, JsonObject};
+
+/// What the text of a call holds.
+pub struct Calls {
+    /// At least one.
+    pub calls: Vec<ParsedCall>,
+    /// From where on the text is no part of them; its end if only white space is left.
+    pub rest: usize,
+}
+
+/// Reads the calls of `body`; `None` if it begins with none. `is_cut` says that the reply was cut off at the
+/// end of it.
+pub fn read(body: &str, tools: &[DeclaredTool], is_cut: bool) -> Option<Calls> {
+    if let Some(call) = blocks::read(body, tools) {
+        return Some(Calls { calls: vec![call], rest: body.len() });
+    }
+    let mut reader = Reader::new(body, is_cut);
+    let mut calls = vec![one(&mut reader, tools)?];
+    let mut rest = reader.position();
+    loop {
+        reader.take_while(|c| c.is_whitespace() || matches!(c, ',' | ';'));
+        if !starts_with_call_word(&reader) {
+            break;
+        }
+        let Some(call) = one(&mut reader, tools) else {
+            break;
+        };
+        calls.push(call);
+        rest = reader.position();
+    }
+    if body[rest..].trim().is_empty() {
+        rest = body.len();
+    }
+    Some(Calls { calls, rest })
+}
+
+/// One call, from the front.
+fn one(reader: &mut Reader, tools: &[DeclaredTool]) -> Option<ParsedCall> {
+    reader.skip_space();
+    let has_word = eat_call_word(reader);
+    reader.take_while(is_stray);
+    if reader.peek() == Some('{') {
+        let Json::Object(object) = reader.container()? else {
+            return None;
+        };
+        return from_json(object, tools);
+    }
+    let written = name(reader)?;
+    let behind = reader.position();
+    reader.take_while(is_stray);
+    let (name, arguments) = match reader.peek() {
+        Some('{' | '(') => (written, reader.arguments()?),
+        next => {
+            let stands_alone = next.is_none() || starts_with_call_word(reader);
+            let is_declared = tools.iter().any(|tool| tool.name == written);
+            if !stands_alone || !(has_word || is_declared) {
+                return None;
+            }
+            reader.seek(behind);
+            (written, JsonObject::new())
+        }
+    };
+    Some(resolved(name, arguments, tools))
+}
+
+/// A name, bare or quoted.
+fn name<'b>(reader: &mut Reader<'b>) -> Option<&'b str> {
+    let quote = ["<|\"|>", "\"", "'"].into_iter().find(|quote| reader.eat(quote));
+    let name = reader.take_while(is_name_char);
+    if quote.is_some_and(|quote| !reader.eat(quote)) {
+        return None;
+    }
+    Some(name.trim_end_matches(':')).filter(|name| !name.is_empty())
+}
+
+/// The call of `{"name": .., "arguments": {..}}`; nothing else may stand in the object. Arguments may be JSON
+/// in a text.
+fn from_json(mut object: JsonObject, tools: &[DeclaredTool]) -> Option<ParsedCall> {
+    let Some(Json::Text(name)) = object.shift_remove("name") else {
+        return None;
+    };
+    let arguments = object.shift_remove("arguments").or_else(|| object.shift_remove("parameters"));
+    let arguments = match arguments {
+        None | Some(Json::Null) => JsonObject::new(),
+        Some(Json::Object(arguments)) => arguments,
+        Some(Json::Text(text)) => match Json::parse(&text) {
+            Ok(Json::Object(arguments)) => arguments,
+            _ => return None,
+        },
+        Some(_) => return None,
+    };
+    (object.is_empty() && !name.is_empty() && name.chars().all(is_name_char)).then(|| resolved(&name, arguments, tools))
+}
+
+fn resolved(written: &str, mut arguments: JsonObject, tools: &[DeclaredTool]) -> ParsedCall {
+    let tool = tool::meant(tools, written);
+    if let Some(tool) = tool {
+        tool::refine(&mut arguments, tool);
+    }
+    let name = tool.map_or(written, |tool| &tool.name);
+    ParsedCall { name: name.to_owned(), arguments }
+}
+
+/// Takes `call` where it is the word before a name, and not a name itself; whether it was there.
+pub fn eat_call_word(reader: &mut Reader) -> bool {
+    let start = reader.position();
+    if reader.eat("call") {
+        let has_space = !reader.take_while(char::is_whitespace).is_empty();
+        match reader.peek() {
+            Some(':') => return true,
+            Some(c) if has_space && is_name_char(c) => return true,
+            _ => reader.seek(start),
+        }
+    }
+    false
+}
+
+/// What may stand around a name.
+pub fn is_stray(c: char) -> bool {
+    c.is_whitespace() || matches!(c, ':' | '-')
+}
+
+fn starts_with_call_word(reader: &Reader) -> bool {
+    reader.rest().strip_prefix("call").is_some_and(|rest| rest.trim_start().starts_with(':'))
+}
