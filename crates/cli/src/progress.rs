@@ -40,18 +40,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 impl Progress {
     /// Begins `what`, such as "loading weights".
     pub fn new(what: &str, unit: Unit) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            let style = ProgressStyle::with_template(match unit {
-                Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {eta}",
-                Unit::Tokens => "{msg} {wide_bar} {human_pos}/{human_len} {eta}",
-            });
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_message(what.to_owned());
-            bar
-        });
         let now = Instant::now();
-        Progress { what: what.to_owned(), unit, bar, started: now, told: now }
+        Progress { what: what.to_owned(), unit, bar: None, started: now, told: now }
     }
 
     /// So much is done.
@@ -59,18 +49,26 @@ impl Progress {
         if self.started.elapsed() < SILENCE {
             return;
         }
-        match &self.bar {
-            Some(bar) => {
-                bar.set_length(total);
-                bar.set_position(done);
-            }
-            None if self.told.elapsed() >= PAUSE => {
-                self.told = Instant::now();
-                eprintln!("{}: {} of {}", self.what, self.unit.shown(done), self.unit.shown(total));
-            }
-            None => {}
+        if std::io::stderr().is_terminal() {
+            let bar = self.bar.get_or_insert_with(|| bar(&self.what, self.unit));
+            bar.set_length(total);
+            bar.set_position(done);
+        } else if self.told.elapsed() >= PAUSE {
+            self.told = Instant::now();
+            eprintln!("{}: {} of {}", self.what, self.unit.shown(done), self.unit.shown(total));
         }
     }
+}
+
+fn bar(what: &str, unit: Unit) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template(match unit {
+        Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {eta}",
+        Unit::Tokens => "{msg} {wide_bar} {human_pos}/{human_len} {eta}",
+    });
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(what.to_owned());
+    bar
 }
 
 impl Drop for Progress {

@@ -159,12 +159,12 @@ impl ReplyParser {
         match marker(&self.tokenizer, id) {
             None => {
                 let text = self.stream.push(id);
-                self.write(text, out);
+                self.write(&text, out);
                 self.thought_tokens += usize::from(was_open);
             }
             Some(marker) => {
                 let text = self.stream.flush();
-                self.write(text, out);
+                self.write(&text, out);
                 self.release_text(out);
                 if self.status == Status::Running {
                     self.mark(marker, out);
@@ -188,12 +188,11 @@ impl ReplyParser {
     }
 
     /// Text outside a call: of the thought or the answer.
-    fn write(&mut self, text: String, out: &mut Vec<Delta>) {
-        if text.is_empty() {
-        } else if self.thoughts.is_open() {
-            add(out, Delta::Thought(self.thoughts.push(&text)));
+    fn write(&mut self, text: &str, out: &mut Vec<Delta>) {
+        if self.thoughts.is_open() {
+            add(out, Delta::Thought(self.thoughts.push(text)));
         } else {
-            self.answer(&text, out);
+            self.answer(text, out);
         }
     }
 
@@ -218,7 +217,7 @@ impl ReplyParser {
     /// All that is held back, outside a call, at the end.
     fn release_all(&mut self, out: &mut Vec<Delta>) {
         let text = self.stream.finish();
-        self.write(text, out);
+        self.write(&text, out);
         self.release_text(out);
         add(out, Delta::Thought(self.thoughts.close()));
     }
@@ -245,7 +244,7 @@ impl ReplyParser {
                 if read.rest < body.len() {
                     next = open.tokens[..end.token].partition_point(|&(_, start)| start < read.rest);
                     let until = open.tokens[..end.token].get(next).map_or(end.len, |&(_, start)| start);
-                    self.write(body[read.rest..until].to_owned(), out);
+                    self.write(&body[read.rest..until], out);
                 }
             }
             None => {

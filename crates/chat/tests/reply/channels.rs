@@ -140,19 +140,15 @@ fn half_characters_wait_for_their_rest_but_not_behind_a_control_token() {
     let crab = bytes("🦀".as_bytes());
     let whole = play(ReplyOptions::default(), &crab);
     assert_eq!(whole.deltas.concat(), [Delta::Text("🦀".into())]);
-    let cases: [(Vec<Vec<u32>>, &str, &str, &[&str]); 5] = [
-        (vec![crab[..3].to_vec()], "\u{FFFD}\u{FFFD}\u{FFFD}", "", &[]),
-        (vec![crab[..2].to_vec(), ids("<|channel>"), crab[2..].to_vec()], "\u{FFFD}\u{FFFD}", "\u{FFFD}\u{FFFD}", &[]),
-        (vec![ids("<|channel>thought\n"), crab[..1].to_vec(), ids("<channel|>x")], "x", "\u{FFFD}", &[]),
-        (vec![bytes(&[0xFF]), ids("a")], "\u{FFFD}a", "", &[]),
-        (
-            vec![ids("<|tool_call>call:f{a:<|\"|>"), crab.clone(), crab[..1].to_vec(), ids("<|\"|>}<tool_call|>")],
-            "",
-            "",
-            &["f{\"a\":\"🦀\u{FFFD}\"}"],
-        ),
-    ];
-    for (parts, text, thought, calls) in cases {
+    let half = |bytes: usize| crab[..bytes].to_vec();
+    let in_call = [ids("<|tool_call>call:f{a:<|\"|>"), half(4), half(1), ids("<|\"|>}<tool_call|>")];
+    for (parts, text, thought, calls) in [
+        (&[half(3)][..], "\u{FFFD}\u{FFFD}\u{FFFD}", "", &[][..]),
+        (&[half(2), ids("<|channel>"), crab[2..].to_vec()], "\u{FFFD}\u{FFFD}", "\u{FFFD}\u{FFFD}", &[]),
+        (&[ids("<|channel>thought\n"), half(1), ids("<channel|>x")], "x", "\u{FFFD}", &[]),
+        (&[bytes(&[0xFF]), ids("a")], "\u{FFFD}a", "", &[]),
+        (&in_call, "", "", &["f{\"a\":\"🦀\u{FFFD}\"}"]),
+    ] {
         expect_ids(&ReplyOptions::default(), &parts.concat(), text, thought, calls);
     }
 }
