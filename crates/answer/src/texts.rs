@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chat::{
-    ChatOptions, ChatTemplate, Content, DeclaredTool, Message, Part, Prompt, SamplingDefaults, StopIds, Tokenizer,
+    ChatOptions, ChatTemplate, Content, DeclaredTool, Map, Message, Part, Prompt, SamplingDefaults, StopIds, Tokenizer,
 };
 use checkpoint::Folder;
 use engine::Request;
@@ -49,15 +49,24 @@ impl Texts {
         let generation = folder.json("generation_config.json")?;
         let config = folder.json("config.json")?.unwrap_or_default();
         let tokenizer = Tokenizer::new(&tokenizer, &tokenizer_config)?;
-        let source = folder.file("chat_template.jinja")?.map(String::from_utf8).transpose();
-        let source = source.map_err(|_| Error::NotText { file: "chat_template.jinja" })?;
-        let template = ChatTemplate::new(source.as_deref(), &tokenizer_config);
+        let template = template_of(folder, &tokenizer_config)?;
         Ok(Texts {
             stop_ids: StopIds::read(&config, generation.as_ref(), &tokenizer)?,
             defaults: SamplingDefaults::read(generation.as_ref())?,
             template: template.map_err(|error| error.to_string()),
             tokenizer: Arc::new(tokenizer),
         })
+    }
+
+    /// The same with another template: the text of one instead of the model's own.
+    pub fn with_template(self, source: &str) -> Result<Texts> {
+        Ok(Texts { template: Ok(ChatTemplate::new(Some(source), &Map::new())?), ..self })
+    }
+
+    /// The same with one of the model's templates, where it has several, by its name.
+    pub fn with_template_named(self, name: &str) -> Result<Texts> {
+        let template = self.template()?.named(name)?;
+        Ok(Texts { template: Ok(template), ..self })
     }
 
     /// The model's tokenizer.
@@ -75,10 +84,18 @@ impl Texts {
         self.stop_ids.clone().with_turn_ends(&self.tokenizer)
     }
 
+    fn template(&self) -> Result<&ChatTemplate> {
+        self.template.as_ref().map_err(|why| Error::Template(why.clone()))
+    }
+
+    /// The text that the model's template makes of messages, as `transformers` would have it.
+    pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        Ok(self.template()?.render(&self.tokenizer, messages, options)?)
+    }
+
     /// The prompt that the model's template makes of messages; media are their placeholders.
     pub fn prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<Prompt> {
-        let template = self.template.as_ref().map_err(|why| Error::Template(why.clone()))?;
-        Ok(template.prompt(&self.tokenizer, messages, options)?)
+        Ok(self.template()?.prompt(&self.tokenizer, messages, options)?)
     }
 
     /// A turn of a conversation as a question.
@@ -156,4 +173,15 @@ impl Texts {
             client: Box::new(follower),
         })
     }
+}
+
+/// `chat_template.jinja`, else `chat_template.json`, else the field of tokenizer_config.json.
+fn template_of(folder: &Folder, tokenizer_config: &Map) -> Result<chat::Result<ChatTemplate>> {
+    let source = folder.file("chat_template.jinja")?.map(String::from_utf8).transpose();
+    let source = source.map_err(|_| Error::NotText { file: "chat_template.jinja" })?;
+    let of_processor = match source {
+        Some(_) => None,
+        None => folder.json("chat_template.json")?,
+    };
+    Ok(ChatTemplate::new(source.as_deref(), of_processor.as_ref().unwrap_or(tokenizer_config)))
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use answer::Settings;
+use answer::{Settings, Texts};
 use chat::{ChatOptions, Conversation, Message, read_tools};
 use clap::{Args, ValueEnum};
 
@@ -17,6 +17,31 @@ pub enum Thinking {
     /// It answers at once.
     #[default]
     Off,
+}
+
+/// How the conversation becomes a prompt.
+#[derive(Args, Clone)]
+pub struct TemplateArguments {
+    /// Use this template instead of the model's default: a file, or the name of one of the model's own.
+    #[arg(long, value_name = "FILE|NAME")]
+    pub chat_template: Option<String>,
+}
+
+impl TemplateArguments {
+    /// The text side of a model, with this template.
+    pub fn apply(&self, texts: Texts) -> Result<Texts, Error> {
+        let Some(given) = &self.chat_template else { return Ok(texts) };
+        let path = PathBuf::from(given);
+        match path.is_file() {
+            true => {
+                let named = |error: answer::Error| Error::File { path: path.clone(), reason: error.to_string() };
+                texts.with_template(&read_text(&path)?).map_err(named)
+            }
+            false => texts
+                .with_template_named(given)
+                .map_err(|error| Error::Argument(format!("--chat-template {given}: no such file, and {error}"))),
+        }
+    }
 }
 
 /// What is said to the model.

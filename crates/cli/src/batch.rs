@@ -56,7 +56,7 @@ struct Asked {
 pub fn run(arguments: &Arguments, places: &Places, parallel: usize) -> Result<ExitCode, Error> {
     let text = read_text(places.questions)?;
     let opened = arguments.model.open()?;
-    let texts = opened.texts()?;
+    let texts = arguments.template.apply(opened.texts()?)?;
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let mut asked = VecDeque::new();
     for (index, line) in lines.iter().enumerate() {

@@ -8,7 +8,7 @@ use answer::Texts;
 use chat::ChatOptions;
 use clap::Args;
 
-use crate::ask::{ConversationArguments, Thinking};
+use crate::ask::{ConversationArguments, TemplateArguments, Thinking};
 use crate::error::Error;
 use crate::load::ModelArguments;
 
@@ -34,12 +34,14 @@ pub struct Arguments {
     #[arg(long)]
     ids: bool,
     #[command(flatten)]
+    template: TemplateArguments,
+    #[command(flatten)]
     model: ModelArguments,
 }
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
-    let texts = Texts::read(&arguments.model.folder()?)?;
+    let texts = arguments.template.apply(Texts::read(&arguments.model.folder()?)?)?;
     let conversation = ConversationArguments {
         system: None,
         messages: Some(arguments.messages),
@@ -52,11 +54,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         preserve_thinking: arguments.preserve_thinking,
         ..options
     };
-    let prompt = texts.prompt(&messages, &options)?;
     let mut out = std::io::stdout().lock();
-    match arguments.ids {
-        true => writeln!(out, "{}", serde_json::to_string(&prompt.ids).map_err(std::io::Error::from)?)?,
-        false => out.write_all(prompt.text.as_bytes())?,
+    if arguments.ids {
+        let ids = texts.prompt(&messages, &options)?.ids;
+        writeln!(out, "{}", serde_json::to_string(&ids).map_err(std::io::Error::from)?)?;
+    } else {
+        out.write_all(texts.render(&messages, &options)?.as_bytes())?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)

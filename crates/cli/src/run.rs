@@ -9,7 +9,7 @@ use answer::{Answer, Finish, Question, Settings, Texts};
 use clap::Args;
 use serde::Serialize;
 
-use crate::ask::{AnswerArguments, ConversationArguments};
+use crate::ask::{AnswerArguments, ConversationArguments, TemplateArguments};
 use crate::asking::ask;
 use crate::backends::BackendArguments;
 use crate::error::Error;
@@ -30,8 +30,10 @@ pub struct Arguments {
     prompt: Option<String>,
     #[command(flatten)]
     pub conversation: ConversationArguments,
+    #[command(flatten)]
+    pub template: TemplateArguments,
     /// Take the prompt as it is, without the model's chat template; control tokens in it count.
-    #[arg(long, conflicts_with_all = ["system", "messages", "tools", "thinking"])]
+    #[arg(long, conflicts_with_all = ["system", "messages", "tools", "thinking", "chat_template"])]
     raw: bool,
     #[command(flatten)]
     pub answer: AnswerArguments,
@@ -116,7 +118,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         return conversation::run(arguments.into());
     }
     let opened = arguments.model.open()?;
-    let texts = opened.texts()?;
+    let texts = arguments.template.apply(opened.texts()?)?;
     let question = arguments.question(&texts)?;
     let settings = Settings { log_probabilities: arguments.logprobs, ..arguments.answer.settings() };
     let settings = bounded(settings, &texts, &question);

@@ -46,6 +46,26 @@ fn a_conversation_is_rendered_and_nothing_else_is_printed() {
     assert_eq!(ids.iter().filter(|&&id| id == 48).count(), 1);
 }
 
+#[test]
+fn a_template_may_be_a_file_or_one_of_the_models_own_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = without_weights(folder.path());
+    let messages = file(folder.path(), "messages.json", r#"[{"role": "user", "content": "Hi"}]"#);
+    let source = file(folder.path(), "other.jinja", "{{ bos_token }}{{ messages[0].content | upper }}");
+    let render =
+        |template: &str| succeeds(&["render", "--model", &name, "--messages", &messages, "--chat-template", template]);
+    assert_eq!(render(&source), "<bos>HI");
+    std::fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();
+    let named = json!({"chat_template": [
+        {"name": "default", "template": "{{ messages[0].content }}"},
+        {"name": "loud", "template": "{{ messages[0].content }}!"}]});
+    file(folder.path(), "chat_template.json", &named.to_string());
+    assert_eq!(render("default"), "Hi");
+    assert_eq!(render("loud"), "Hi!");
+    let told = fails(&["render", "--model", &name, "--messages", &messages, "--chat-template", "quiet"]);
+    assert!(told.starts_with("--chat-template quiet: no such file, and "), "{told}");
+}
+
 fn parsed(arguments: &[&str]) -> Value {
     serde_json::from_str(&succeeds(&[&["parse"], arguments].concat())).unwrap()
 }

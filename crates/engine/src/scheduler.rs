@@ -186,8 +186,7 @@ impl Scheduler {
                     if !is_wanted {
                         continue;
                     }
-                    let is_finite =
-                        outputs.non_finite.iter().all(|found| found.value != logits || found.row != wanted);
+                    let is_finite = outputs.non_finite.iter().all(|found| found.value != logits || found.row != wanted);
                     wanted += 1;
                     let Some(sampled) = sampled.next().filter(|_| is_finite) else {
                         let position = entry.tokens.len() - 1;

@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn anything_else_fails_at_the_first_character_that_cannot_be() {
         for text in [
-            "cell",
-            "call f",
+            "ce",
+            "call ",
             "call:{",
             "call:f(",
             "call:f{a=",

@@ -12,7 +12,7 @@ use chat::{ChatOptions, Content, Conversation, Message, ToolCall, read_tools};
 use clap::{Args, Parser};
 use engine::Scheduler;
 
-use crate::ask::{AnswerArguments, ConversationArguments, Thinking};
+use crate::ask::{AnswerArguments, ConversationArguments, TemplateArguments, Thinking};
 use crate::asking::ask;
 use crate::backends::BackendArguments;
 use crate::error::Error;
@@ -30,6 +30,8 @@ pub struct Arguments {
     #[command(flatten)]
     conversation: ConversationArguments,
     #[command(flatten)]
+    template: TemplateArguments,
+    #[command(flatten)]
     answer: AnswerArguments,
     /// The most tokens of the whole conversation [default: 8192 or the model's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
@@ -42,8 +44,8 @@ pub struct Arguments {
 
 impl From<crate::run::Arguments> for Arguments {
     fn from(run: crate::run::Arguments) -> Arguments {
-        let crate::run::Arguments { conversation, answer, context, model, backend, .. } = run;
-        Arguments { conversation, answer, context, model, backend }
+        let crate::run::Arguments { conversation, template, answer, context, model, backend, .. } = run;
+        Arguments { conversation, template, answer, context, model, backend }
     }
 }
 
@@ -75,7 +77,7 @@ struct Talk {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let opened = arguments.model.open()?;
-    let texts = opened.texts()?;
+    let texts = arguments.template.apply(opened.texts()?)?;
     let (messages, options) = arguments.conversation.read(None)?;
     // What is wrong with the template or the messages is told before anything is typed.
     texts.prompt(&[&messages[..], &[Message::text("user", "Hello!")]].concat(), &options)?;
