@@ -48,6 +48,11 @@ pub fn read(body: &str, tools: &[DeclaredTool]) -> Option<ParsedCall> {
     Some(ParsedCall { name: tool.name.clone(), arguments })
 }
 
+/// Whether the last block of `body` has its end.
+pub fn is_closed(body: &str) -> bool {
+    body.trim_end().ends_with(END)
+}
+
 /// The value after `BEGIN_ARG`, up to its `END_ARG` or the end.
 fn block(reader: &mut Reader) -> String {
     reader.eat(":");

@@ -6,7 +6,8 @@
 //! - JSON, `{"name": .., "arguments": {..}}`, or `parameters`;
 //! - blocks, as in `blocks.rs`.
 //!
-//! A call is never guessed from a part: if its arguments cannot be read it is none.
+//! A call is never guessed from a part: if its arguments cannot be read it is none. Nor is one that the end of the
+//! reply cut off, for what it would have been nobody knows: half a command is another command.
 
 use super::ParsedCall;
 use super::blocks;
@@ -25,7 +26,7 @@ pub struct Calls {
 /// Reads the calls of `body`; `None` if it begins with none. `is_cut` says that the reply was cut off at the
 /// end of it.
 pub fn read(body: &str, tools: &[DeclaredTool], is_cut: bool) -> Option<Calls> {
-    if let Some(call) = blocks::read(body, tools) {
+    if let Some(call) = blocks::read(body, tools).filter(|_| !is_cut || blocks::is_closed(body)) {
         return Some(Calls { calls: vec![call], rest: body.len() });
     }
     let mut reader = Reader::new(body, is_cut);
@@ -57,7 +58,7 @@ fn one(reader: &mut Reader, tools: &[DeclaredTool]) -> Option<ParsedCall> {
         let Json::Object(object) = reader.container()? else {
             return None;
         };
-        return from_json(object, tools);
+        return from_json(object, tools).filter(|_| !reader.is_part());
     }
     let written = name(reader)?;
     let behind = reader.position();
@@ -67,14 +68,16 @@ fn one(reader: &mut Reader, tools: &[DeclaredTool]) -> Option<ParsedCall> {
         next => {
             let stands_alone = next.is_none() || starts_with_call_word(reader);
             let is_declared = tools.iter().any(|tool| tool.name == written);
-            if !stands_alone || !(has_word || is_declared) {
+            // At a cut the name may be a part of one.
+            let is_part = next.is_none() && reader.is_cut();
+            if !stands_alone || is_part || !(has_word || is_declared) {
                 return None;
             }
             reader.seek(behind);
             (written, JsonObject::new())
         }
     };
-    Some(resolved(name, arguments, tools))
+    (!reader.is_part()).then(|| resolved(name, arguments, tools))
 }
 
 /// A name, bare or quoted.

@@ -22,7 +22,8 @@
 //!
 //! What is in a call is read as leniently as `call.rs` and `value.rs` say. What follows its last bracket goes
 //! on as reply, in the text or the thought in which the call stands. What cannot be read comes back as text as
-//! the model wrote it, control tokens spelled out.
+//! the model wrote it, control tokens spelled out. So does a call that the end of the reply cut off while a string
+//! or a bracket was open: a part of a command must not be run.
 //!
 //! **Stop strings** are looked for in the text alone, and none spans a control token: what is held back as the
 //! start of one is given out when anything other than text begins.

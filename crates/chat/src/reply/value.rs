@@ -9,7 +9,7 @@
 //!   characters; a `<|"|>` after it is one whose opening twin is missing. So is a nested container that
 //!   cannot be read as one;
 //! - a string whose last `<|"|>` is missing goes to the end of the call, without the closing brackets there if
-//!   they are just those that are wanted, unless the reply was cut off within it.
+//!   they are just those that are wanted.
 //!
 //! Time is linear: where a rule looks ahead, what it looked at is never looked at again by the same rule; what
 //! is nested is read at most twice for each of at most `MAX_DEPTH` levels.
@@ -26,6 +26,8 @@ pub struct Reader<'b> {
     at: usize,
     /// Whether the reply was cut off at the end of the text.
     is_cut: bool,
+    /// Whether something was open when the text came to its end.
+    has_run_out: bool,
     /// Containers that are open, outermost first.
     open: Vec<Container>,
     /// [key or value, `"` or `'`], from where on no such quote closes.
@@ -70,13 +72,23 @@ pub fn whole_value(text: &str) -> Option<Json> {
         '{' | '[' => reader.container()?,
         _ => Json::Text(reader.string(After::Value)?),
     };
-    reader.rest().is_empty().then_some(value)
+    (reader.rest().is_empty() && !reader.is_part()).then_some(value)
 }
 
 impl<'b> Reader<'b> {
     /// Over the text of a call.
     pub fn new(text: &'b str, is_cut: bool) -> Self {
-        Self { text, at: 0, is_cut, open: vec![], unclosed: [[usize::MAX; 2]; 2] }
+        Self { text, at: 0, is_cut, has_run_out: false, open: vec![], unclosed: [[usize::MAX; 2]; 2] }
+    }
+
+    /// Whether what was read is a part of what was to come: the reply was cut off while something was open.
+    pub fn is_part(&self) -> bool {
+        self.is_cut && self.has_run_out
+    }
+
+    /// Whether the reply was cut off at the end of the text.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// What is left.
@@ -129,6 +141,7 @@ impl<'b> Reader<'b> {
             if self.peek() == Some('{') {
                 let object = self.object()?;
                 self.skip_space();
+                self.has_run_out |= self.rest().is_empty();
                 return (self.eat(")") || self.rest().is_empty()).then_some(object);
             }
             self.at = start;
@@ -151,7 +164,10 @@ impl<'b> Reader<'b> {
         loop {
             self.take_while(|c| c.is_whitespace() || c == ',');
             match self.peek() {
-                None => break,
+                None => {
+                    self.has_run_out = true;
+                    break;
+                }
                 Some('}' | ')') => {
                     self.at += 1;
                     break;
@@ -174,7 +190,10 @@ impl<'b> Reader<'b> {
         loop {
             self.take_while(|c| c.is_whitespace() || c == ',');
             match self.peek() {
-                None => break,
+                None => {
+                    self.has_run_out = true;
+                    break;
+                }
                 Some(']') => {
                     self.at += 1;
                     break;
@@ -228,13 +247,14 @@ impl<'b> Reader<'b> {
         }
         match self.peek() {
             Some('{' | '[') => {
-                let depth = self.open.len();
+                let (depth, had_run_out) = (self.open.len(), self.has_run_out);
                 if let Some(container) = self.container()
                     && self.can_end(self.at, After::Container)
                 {
                     return container;
                 }
                 self.open.truncate(depth);
+                self.has_run_out = had_run_out;
                 self.at = start;
             }
             Some('"' | '\'') => {
@@ -314,6 +334,7 @@ impl<'b> Reader<'b> {
     fn open_string(&mut self) -> String {
         let rest = &self.rest()[DELIMITER.len()..];
         self.at = self.text.len();
+        self.has_run_out = true;
         let mut text = rest;
         // The outermost bracket is the last character.
         for container in &self.open {
@@ -322,7 +343,7 @@ impl<'b> Reader<'b> {
                 Container::List => ']',
             };
             match text.trim_end().strip_suffix(close) {
-                Some(shorter) if !self.is_cut => text = shorter,
+                Some(shorter) => text = shorter,
                 _ => return rest.to_owned(),
             }
         }

@@ -181,7 +181,7 @@ fn calls_follow_one_another() {
             "",
             &["a{}", "b{}", "a{\"n\":1}"][..],
         ),
-        ("<|tool_call>call:a{}<|tool_call>call:b{}<|tool_call>call:c{", "", &["a{}", "b{}", "c{}"]),
+        ("<|tool_call>call:a{}<|tool_call>call:b{}<|tool_call>call:c{}", "", &["a{}", "b{}", "c{}"]),
         (
             "<|tool_call>call:a{}call:b{x:1}\ncall:c{}, call:d(y=2)<tool_call|>",
             "",
@@ -292,9 +292,33 @@ fn a_token_may_be_half_of_the_call_and_half_of_the_text() {
 }
 
 #[test]
-fn a_call_that_is_cut_off_keeps_its_string_to_the_last_character() {
-    expect("<|tool_call>call:f{a:<|\"|>fn main() {}", "", "", &[r#"f{"a":"fn main() {}"}"#]);
+fn a_string_without_its_end_goes_to_the_end_of_the_call() {
     expect("<|tool_call>call:f{a:<|\"|>fn main() {}<tool_call|>", "", "", &[r#"f{"a":"fn main() {"}"#]);
+}
+
+/// Half a command is another command: what the end of the reply cut off is text.
+#[test]
+fn a_call_that_is_cut_off_is_text() {
+    for cut in [
+        "<|tool_call>call:f{a:<|\"|>rm -rf /",
+        "<|tool_call>call:f{a:<|\"|>rm -rf /tmp/x<|\"|>",
+        "<|tool_call>call:f{a:[1,2",
+        "<|tool_call>call:f{a:{b:1}",
+        "<|tool_call>call:f(a:1",
+        "<|tool_call>call:f({a:1}",
+        "<|tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}",
+        "<|tool_call>call:f",
+        "<|tool_call>",
+    ] {
+        expect(cut, cut, "", &[]);
+    }
+    // The calls before it are whole, and so is one of which the end marker alone is missing.
+    expect("<|tool_call>call:f{a:1}call:g{b:<|\"|>x", "call:g{b:x", "", &["f{\"a\":1}"]);
+    expect("<|tool_call>call:f{a:1}", "", "", &["f{\"a\":1}"]);
+    // The model's own end is no cut.
+    let ended = ReplyOptions { stop_ids: vec![106], ..ReplyOptions::default() };
+    let reply = play(ended, &ids("<|tool_call>call:f{a:[1,2<turn|>")).reply;
+    assert_eq!(spelled(&reply), ["f{\"a\":[1,2]}"]);
 }
 
 #[test]
