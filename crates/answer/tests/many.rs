@@ -67,7 +67,7 @@ impl Ear {
 fn question(texts: &Texts, number: usize) -> (Question, Settings) {
     let animal = ["fox", "cat", "bear", "bird"][number % 4];
     let mut messages = vec![Message::text("user", format!("Tell me a short story about a {animal}."))];
-    if number % 5 == 0 {
+    if number.is_multiple_of(5) {
         // A long prompt among short ones.
         let talk = [Message::text("user", "What is 17 + 25?"), Message::text("assistant", "42")];
         messages = std::iter::repeat_n(talk, 1 + number % 7).flatten().chain(messages).collect();
@@ -75,7 +75,7 @@ fn question(texts: &Texts, number: usize) -> (Question, Settings) {
     let question = texts.chat(&messages, &ChatOptions::default()).unwrap();
     let settings = Settings {
         max_tokens: Some(8 + number % 40),
-        temperature: Some(if number % 3 == 0 { 0.0 } else { 1.3 }),
+        temperature: Some(if number.is_multiple_of(3) { 0.0 } else { 1.3 }),
         seed: Some(number as u64),
         repetition_penalty: (number % 4 == 1).then_some(1.3),
         presence_penalty: (number % 6 == 1).then_some(0.7),
