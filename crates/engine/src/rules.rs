@@ -203,7 +203,7 @@ mod tests {
             ..Rules::from(Sampling::GREEDY)
         };
         let mut history = History::new(huge, &[]);
-        [5, 5, 6].map(|token| history.add(token));
+        [5, 5, 6].into_iter().for_each(|token| history.add(token));
         assert_eq!(added(&history), [(5, false, f32::MAX), (6, false, f32::NEG_INFINITY)]);
     }
 
