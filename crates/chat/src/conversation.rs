@@ -207,17 +207,19 @@ fn part(value: Json) -> Read<Part> {
     let Some(kind) = field(&mut fields, "type", text)? else {
         return Err(Fault::new(format!("`type` is missing, wanted {KINDS}")));
     };
-    let kind = match kind.as_str() {
+    let (kind, word) = match kind.as_str() {
         "text" | "input_text" | "output_text" => {
             let said = field(&mut fields, "text", text)?;
             return needed(said, "text", "a text").map(Part::Text);
         }
-        "image" | "image_url" | "input_image" => MediaKind::Image,
-        "audio" | "input_audio" | "audio_url" => MediaKind::Audio,
-        "video" | "video_url" => MediaKind::Video,
+        "image" | "input_image" => (MediaKind::Image, "image"),
+        "image_url" => (MediaKind::Image, "image_url"),
+        "audio" | "audio_url" => (MediaKind::Audio, "audio"),
+        "input_audio" => (MediaKind::Audio, "input_audio"),
+        "video" | "video_url" => (MediaKind::Video, "video"),
         other => return Err(Fault::new(format!("type {other:?}, wanted {KINDS}"))),
     };
-    Ok(Part::Media(MediaPart { kind, fields }))
+    Ok(Part::Media(MediaPart { kind, word, fields }))
 }
 
 fn call(value: Json) -> Read<ToolCall> {

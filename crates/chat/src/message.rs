@@ -56,6 +56,9 @@ pub enum Part {
 pub struct MediaPart {
     /// What it is.
     pub kind: MediaKind,
+    /// Its `type` as templates see it: as it was written where any template knows the word, else the kind's name.
+    /// Older templates know fewer words, and leave out what they do not know.
+    pub word: &'static str,
     /// The part without its `type`: a path, a URL, data, frames. The template does not see them.
     pub fields: JsonObject,
 }
@@ -155,7 +158,7 @@ impl Part {
     fn to_template(&self) -> Json {
         match self {
             Part::Text(text) => object([("type", "text".into()), ("text", text.as_str().into())]),
-            Part::Media(media) => object([("type", media.kind.name().into())]),
+            Part::Media(media) => object([("type", media.word.into())]),
         }
     }
 }
@@ -188,7 +191,7 @@ impl Serialize for Part {
         match self {
             Part::Text(_) => self.to_template().serialize(serializer),
             Part::Media(media) => {
-                let kind = ("type".to_owned(), media.kind.name().into());
+                let kind = ("type".to_owned(), media.word.into());
                 let fields = media.fields.iter().map(|(key, value)| (key.clone(), value.clone()));
                 Json::Object(std::iter::once(kind).chain(fields).collect()).serialize(serializer)
             }

@@ -102,8 +102,7 @@ impl ChatTemplate {
         self.named.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The text of a prompt, exactly as `transformers` renders it (the template finds media under the
-    /// one name of their kind, `image` for `image_url` too). Control tokens in messages look in it like
+    /// The text of a prompt, exactly as `transformers` renders it. Control tokens in messages look in it like
     /// the template's own; [`prompt`](Self::prompt) keeps them apart.
     pub fn render(&self, tokenizer: &Tokenizer, messages: &[Message], options: &ChatOptions) -> Result<String> {
         let written = Written::of(messages, options)?;

@@ -18,18 +18,15 @@ fn templates() -> Vec<ChatTemplate> {
 }
 
 #[test]
-fn null_keywords_are_as_if_absent() {
+fn null_fields_of_a_function_are_as_if_absent() {
     let tokenizer = tokenizer();
     let absent = json!([
-        {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
-            "a": {"type": "array", "items": {"type": "string"}}, "b": {"type": "object", "properties": {"c": {}}}}}}},
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}},
         {"type": "function", "function": {"name": "g"}},
     ]);
     let null = json!([
-        {"type": "function", "function": {"name": "f", "description": null, "parameters": {
-            "title": null, "type": "object", "required": null, "properties": {
-                "a": {"type": "array", "description": null, "items": {"type": "string", "enum": null, "items": null}},
-                "b": {"type": "object", "nullable": null, "properties": {"c": {"type": null}}, "default": null}}}}},
+        {"type": "function", "function": {"name": "f", "description": null,
+            "parameters": {"type": "object", "required": null, "properties": {"a": {"type": "string", "description": null}}}}},
         {"type": "function", "function": {"name": "g", "description": null, "parameters": null, "response": null}},
     ]);
     for template in templates() {
