@@ -51,6 +51,16 @@ fn commands_that_are_wrong_are_told_and_cost_nothing() {
 }
 
 #[test]
+fn what_does_not_fit_is_taken_back() {
+    let long = "Tell me a short story about a fox and a bear and a cat and a bird, and make it long. ".repeat(2);
+    let shown = chat(&["--context", "30"], &format!("{long}\n/undo\n"));
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].ends_with("tokens leaves no room for an answer: 30 tokens are the most together"), "{shown}");
+    assert!(lines[1].starts_with("What you said was taken back; /undo and /new make room"), "{shown}");
+    assert_eq!(lines[2], "Nothing was said yet.");
+}
+
+#[test]
 fn calls_are_shown_and_their_results_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let tools = folder.path().join("tools.json");

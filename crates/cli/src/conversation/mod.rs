@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use answer::{Answer, Finish, Texts};
 use chat::{ChatOptions, Content, Conversation, Message, ToolCall, read_tools};
 use clap::{Args, Parser};
-use engine::Scheduler;
+use engine::{EngineError, Scheduler};
 
 use crate::ask::{AnswerArguments, ConversationArguments, TemplateArguments, Thinking};
 use crate::asking::ask;
@@ -156,7 +156,12 @@ impl Talk {
                 self.messages.truncate(before);
                 self.screen().end()?;
                 self.remark(&error.to_string())?;
-                self.remark("What you said was taken back; /undo and /new make room.")
+                let is_full = matches!(&error, Error::Told(told)
+                    if matches!(told.downcast_ref(), Some(EngineError::NeverFits { .. })));
+                self.remark(match is_full {
+                    true => "What you said was taken back; /undo and /new make room, --context allows more.",
+                    false => "What you said was taken back.",
+                })
             }
         }
     }
