@@ -123,6 +123,11 @@ impl Message {
         Self { role: role.into(), content: Content::Text(text.into()), ..Self::default() }
     }
 
+    /// Whether it instructs the model, as the system or the developer.
+    pub fn is_instruction(&self) -> bool {
+        matches!(self.role.as_str(), "system" | "developer")
+    }
+
     /// The message as templates read it: absent fields are absent keys, media are their kind alone.
     pub(crate) fn to_template(&self) -> Json {
         let mut fields = vec![("role", Json::from(self.role.as_str()))];

@@ -78,7 +78,7 @@ impl ConversationArguments {
         }
         let mut messages = conversation.messages;
         if let Some(text) = &self.system {
-            if messages.first().is_some_and(|first| matches!(first.role.as_str(), "system" | "developer")) {
+            if messages.first().is_some_and(Message::is_instruction) {
                 let sentence = "--system, and --messages begins with instructions of its own: leave one of them out";
                 return Err(Error::Argument(sentence.into()));
             }

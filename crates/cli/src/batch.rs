@@ -220,6 +220,10 @@ fn read_question(mut object: JsonObject, arguments: &Arguments, texts: &Texts) -
     let prompt = object.shift_remove("prompt").map(|value| text("prompt", value)).transpose()?;
     if let Some(list) = object.shift_remove("messages") {
         let conversation = Conversation::from_json(list).map_err(|error| error.to_string())?;
+        // A conversation's own instructions come before those of the command line.
+        if conversation.messages.first().is_some_and(Message::is_instruction) {
+            messages.clear();
+        }
         messages.extend(conversation.messages);
     } else if prompt.is_none() {
         return Err("`prompt` or `messages` is missing".into());
@@ -228,7 +232,7 @@ fn read_question(mut object: JsonObject, arguments: &Arguments, texts: &Texts) -
         options.tools = tools_from_json(tools).map_err(|error| error.to_string())?;
     }
     if let Some(text) = system {
-        messages.retain(|message| message.role != "system");
+        messages.retain(|message| !message.is_instruction());
         messages.insert(0, Message::text("system", text));
     }
     messages.extend(prompt.map(|text| Message::text("user", text)));

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
 
@@ -21,8 +22,19 @@ pub fn read_text(path: &Path) -> Result<String, Error> {
     bounded(file).map_err(wrong)
 }
 
-/// All of standard input.
+/// Whether someone reads standard input already.
+static INPUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Says that standard input is for the caller alone; whether it was free.
+pub fn take_input() -> bool {
+    !INPUT_IS_TAKEN.swap(true, Ordering::Relaxed)
+}
+
+/// All of standard input, once.
 pub fn read_input() -> Result<String, Error> {
+    if !take_input() {
+        return Err(Error::Argument("standard input is wanted twice: give one of the two as a file".into()));
+    }
     bounded(std::io::stdin()).map_err(|reason| Error::Argument(format!("standard input: {reason}")))
 }
 

@@ -16,9 +16,9 @@ use crate::wire::Call;
 
 #[derive(Args)]
 pub struct Arguments {
-    /// The reply as the model wrote it, control tokens spelled out; - reads standard input.
-    #[arg(long, value_name = "FILE", default_value = "-", hide_default_value = true)]
-    file: PathBuf,
+    /// The reply as the model wrote it, control tokens spelled out; without it, or as -, standard input.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
     /// The file holds token ids instead of text (a JSON list, or numbers apart by spaces or commas); or give the ids
     /// themselves.
     #[arg(long, value_name = "IDS", num_args = 0..=1, default_missing_value = "")]
@@ -54,10 +54,21 @@ struct Parts {
 pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let texts = Texts::read(&arguments.model.folder()?)?;
     let tokenizer = texts.tokenizer();
+    let path = arguments.file.clone().unwrap_or_else(|| PathBuf::from("-"));
     let ids = match &arguments.ids {
-        None => tokenizer.encode(&read_text(&arguments.file)?, Specials::Parse)?,
-        Some(given) if given.trim().is_empty() => read_ids(&read_text(&arguments.file)?)?,
-        Some(given) => read_ids(given)?,
+        None => tokenizer.encode(&read_text(&path)?, Specials::Parse)?,
+        Some(given) if given.trim().is_empty() => {
+            let ids = read_ids(&read_text(&path)?, tokenizer.vocab_size());
+            ids.map_err(|reason| Error::File { path, reason })?
+        }
+        Some(_) if arguments.file.is_some() => {
+            return Err(Error::Argument(
+                "ids are given by --ids IDS, or in a --file with --ids alone, not both".into(),
+            ));
+        }
+        Some(given) => {
+            read_ids(given, tokenizer.vocab_size()).map_err(|reason| Error::Argument(format!("--ids: {reason}")))?
+        }
     };
     let after_prompt = match &arguments.after_prompt {
         Some(path) => tokenizer.encode(&read_text(path)?, Specials::Parse)?,
@@ -96,9 +107,23 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read_ids(text: &str) -> Result<Vec<u32>, Error> {
-    let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
-    let words = inner.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
-    let id = |word: &str| word.parse().map_err(|_| Error::Argument(format!("--ids: {word:?} is no token id")));
-    words.map(id).collect()
+/// Ids of a vocabulary of this size: a JSON list, or numbers apart by spaces or commas.
+fn read_ids(text: &str, vocab_size: usize) -> Result<Vec<u32>, String> {
+    let ids: Vec<u32> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).map_err(|error| format!("no JSON list of token ids ({error})"))?
+    } else {
+        let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
+        let id = |word: &str| word.parse().map_err(|_| format!("{} is no token id", quoted(word)));
+        words.map(id).collect::<Result<_, _>>()?
+    };
+    match ids.iter().find(|&&id| id as usize >= vocab_size) {
+        Some(id) => Err(format!("{id} is no token id of this model, whose vocabulary has {vocab_size}")),
+        None => Ok(ids),
+    }
+}
+
+/// A word, no longer than a line.
+fn quoted(word: &str) -> String {
+    let start: String = word.chars().take(40).collect();
+    format!("{start:?}{}", if start.len() < word.len() { "..." } else { "" })
 }

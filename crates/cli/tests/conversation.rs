@@ -56,8 +56,22 @@ fn what_does_not_fit_is_taken_back() {
     let shown = chat(&["--context", "30"], &format!("{long}\n/undo\n"));
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[0].ends_with("tokens leaves no room for an answer: 30 tokens are the most together"), "{shown}");
-    assert!(lines[1].starts_with("What you said was taken back; /undo and /new make room"), "{shown}");
+    assert!(lines[1].starts_with("The conversation is as before; /undo and /new make room"), "{shown}");
     assert_eq!(lines[2], "Nothing was said yet.");
+}
+
+#[test]
+fn a_retry_that_cannot_be_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let tools = folder.path().join("tools.json");
+    std::fs::write(&tools, r#"[{"type": "function", "function": {"name": "f", "description": "More than fits."}}]"#)
+        .unwrap();
+    let path = folder.path().join("saved.json");
+    let typed = format!("Hello!\n/tools {}\n/retry\n/save {}\n", tools.display(), path.display());
+    let shown = chat(&["--context", "24"], &typed);
+    assert!(shown.contains("The conversation is as before"), "{shown}");
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(saved.as_array().unwrap().len(), 2, "{saved}");
 }
 
 #[test]

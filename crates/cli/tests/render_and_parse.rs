@@ -120,7 +120,25 @@ fn ids_are_read_as_a_list_or_as_words() {
     for arguments in [&["--ids", &list][..], &["--ids", &words], &["--file", &path, "--ids"]] {
         assert!(parsed(arguments)["text"].as_str().unwrap().ends_with("Good day"), "{arguments:?}");
     }
-    assert_eq!(fails(&["parse", "--ids", "12 x"]), "--ids: \"x\" is no token id");
+    let fails_on = |text: &str| {
+        let path = file(folder.path(), "ids.json", text);
+        (fails(&["parse", "--ids", text]), fails(&["parse", "--file", &path, "--ids"]).replace(&path, "FILE"))
+    };
+    let mut told = String::new();
+    for text in ["12 x", "[12, x]", "[1, 2", "4294967296", "999999", "[1, 999999]", &"z".repeat(100_000)] {
+        let (given, read) = fails_on(text);
+        told += &format!("{given}\n{read}\n");
+    }
+    told += &fails(&["parse", "--ids", "1", "--file", &path]);
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn standard_input_is_read_for_one_thing() {
+    for arguments in [&["parse", "--after-prompt", "-"][..], &["chat", "--messages", "-"]] {
+        let told = fails(arguments);
+        assert_eq!(told, "standard input is wanted twice: give one of the two as a file");
+    }
 }
 
 #[test]

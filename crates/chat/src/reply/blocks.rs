@@ -12,7 +12,7 @@
 use super::ParsedCall;
 use super::call::{eat_call_word, is_stray};
 use super::tool::{self, DeclaredTool};
-use super::value::{Reader, is_name_char, whole_value};
+use super::value::{Ending, Reader, is_name_char, whole_value};
 use crate::json::{Json, JsonObject};
 
 const EMPTY_THOUGHT: &str = "<|channel>thought\n<channel|>";
@@ -22,7 +22,7 @@ const END: &str = "END_ARG";
 /// The call that `body` is, the values given to the parameters in the order of the declaration. `None` if the
 /// body has another form, the tool is not declared, or there are more values than parameters.
 pub fn read(body: &str, tools: &[DeclaredTool]) -> Option<ParsedCall> {
-    let mut reader = Reader::new(body, false);
+    let mut reader = Reader::new(body, Ending::Marked);
     skip_blank(&mut reader);
     eat_call_word(&mut reader);
     reader.take_while(is_stray);
@@ -46,11 +46,6 @@ pub fn read(body: &str, tools: &[DeclaredTool]) -> Option<ParsedCall> {
         arguments.insert(parameter.name.clone(), typed.unwrap_or(Json::Text(value)));
     }
     Some(ParsedCall { name: tool.name.clone(), arguments })
-}
-
-/// Whether the last block of `body` has its end.
-pub fn is_closed(body: &str) -> bool {
-    body.trim_end().ends_with(END)
 }
 
 /// The value after `BEGIN_ARG`, up to its `END_ARG` or the end.

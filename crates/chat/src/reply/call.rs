@@ -3,16 +3,18 @@
 //! - `call:NAME{..}`; `call` and its colon may be missing, stray `:` and `-` and spaces may stand around the
 //!   name. Several calls may follow one another;
 //! - `call:NAME` alone calls without arguments. So does the name of a declared tool;
-//! - JSON, `{"name": .., "arguments": {..}}`, or `parameters`;
+//! - JSON, `{"name": .., "arguments": {..}}`, or `parameters`, or as the value of `function`; with its `type` and
+//!   `id`; several of them, or a list;
 //! - blocks, as in `blocks.rs`.
 //!
-//! A call is never guessed from a part: if its arguments cannot be read it is none. Nor is one that the end of the
-//! reply cut off, for what it would have been nobody knows: half a command is another command.
+//! A call is never guessed from a part: if its arguments cannot be read, or go on behind their bracket, it is none.
+//! Nor is one that the end of the reply cut off, for what it would have been nobody knows: half a command is another
+//! command.
 
 use super::ParsedCall;
 use super::blocks;
 use super::tool::{self, DeclaredTool};
-use super::value::{Reader, is_name_char};
+use super::value::{Ending, Reader, is_name_char};
 use crate::json::{Json, JsonObject};
 
 /// What the text of a call holds.
@@ -23,25 +25,33 @@ pub struct Calls {
     pub rest: usize,
 }
 
-/// Reads the calls of `body`; `None` if it begins with none. `is_cut` says that the reply was cut off at the
-/// end of it.
-pub fn read(body: &str, tools: &[DeclaredTool], is_cut: bool) -> Option<Calls> {
-    if let Some(call) = blocks::read(body, tools).filter(|_| !is_cut || blocks::is_closed(body)) {
+/// Reads the calls of `body`; `None` if it begins with none.
+pub fn read(body: &str, tools: &[DeclaredTool], ending: Ending) -> Option<Calls> {
+    // Of blocks that were cut off nobody knows whether they are all.
+    if ending == Ending::Marked
+        && let Some(call) = blocks::read(body, tools)
+    {
         return Some(Calls { calls: vec![call], rest: body.len() });
     }
-    let mut reader = Reader::new(body, is_cut);
-    let mut calls = vec![one(&mut reader, tools)?];
+    let mut reader = Reader::new(body, ending);
+    reader.skip_space();
+    let mut calls = match reader.peek() {
+        Some('[') => list(&mut reader, tools)?,
+        _ => vec![one(&mut reader, tools)?],
+    };
     let mut rest = reader.position();
     loop {
-        reader.take_while(|c| c.is_whitespace() || matches!(c, ',' | ';'));
-        if !starts_with_call_word(&reader) {
-            break;
+        let between = reader.take_while(|c| c.is_whitespace() || matches!(c, ',' | ';'));
+        if starts_with_call_word(&reader) || reader.peek() == Some('{') {
+            if let Some(call) = one(&mut reader, tools) {
+                calls.push(call);
+                rest = reader.position();
+                continue;
+            }
+        } else if between.contains(',') && !reader.rest().is_empty() {
+            return None;
         }
-        let Some(call) = one(&mut reader, tools) else {
-            break;
-        };
-        calls.push(call);
-        rest = reader.position();
+        break;
     }
     if body[rest..].trim().is_empty() {
         rest = body.len();
@@ -49,10 +59,27 @@ pub fn read(body: &str, tools: &[DeclaredTool], is_cut: bool) -> Option<Calls> {
     Some(Calls { calls, rest })
 }
 
+/// A list of calls in JSON, and of nothing else.
+fn list(reader: &mut Reader, tools: &[DeclaredTool]) -> Option<Vec<ParsedCall>> {
+    let Json::List(items) = reader.container()? else {
+        return None;
+    };
+    let call = |item| match item {
+        Json::Object(object) => from_json(object, tools),
+        _ => None,
+    };
+    let calls = items.into_iter().map(call).collect::<Option<Vec<_>>>()?;
+    (!reader.is_part() && !calls.is_empty()).then_some(calls)
+}
+
 /// One call, from the front.
 fn one(reader: &mut Reader, tools: &[DeclaredTool]) -> Option<ParsedCall> {
     reader.skip_space();
-    let has_word = eat_call_word(reader);
+    let mut has_word = false;
+    while eat_call_word(reader) {
+        has_word = true;
+        reader.take_while(is_stray);
+    }
     reader.take_while(is_stray);
     if reader.peek() == Some('{') {
         let Json::Object(object) = reader.container()? else {
@@ -69,7 +96,7 @@ fn one(reader: &mut Reader, tools: &[DeclaredTool]) -> Option<ParsedCall> {
             let stands_alone = next.is_none() || starts_with_call_word(reader);
             let is_declared = tools.iter().any(|tool| tool.name == written);
             // At a cut the name may be a part of one.
-            let is_part = next.is_none() && reader.is_cut();
+            let is_part = next.is_none() && reader.ending() != Ending::Marked;
             if !stands_alone || is_part || !(has_word || is_declared) {
                 return None;
             }
@@ -90,9 +117,21 @@ fn name<'b>(reader: &mut Reader<'b>) -> Option<&'b str> {
     Some(name.trim_end_matches(':')).filter(|name| !name.is_empty())
 }
 
-/// The call of `{"name": .., "arguments": {..}}`; nothing else may stand in the object. Arguments may be JSON
-/// in a text.
+/// The call of `{"name": .., "arguments": {..}}`, alone or as the `function` of an object; nothing else may stand in
+/// the object. Arguments may be JSON in a text.
 fn from_json(mut object: JsonObject, tools: &[DeclaredTool]) -> Option<ParsedCall> {
+    if matches!(object.get("type"), Some(Json::Text(kind)) if kind == "function") {
+        object.shift_remove("type");
+    }
+    if matches!(object.get("id"), Some(Json::Text(_) | Json::Null)) {
+        object.shift_remove("id");
+    }
+    if matches!(object.get("function"), Some(Json::Object(_))) && object.len() == 1 {
+        let Some(Json::Object(function)) = object.shift_remove("function") else {
+            return None;
+        };
+        object = function;
+    }
     let Some(Json::Text(name)) = object.shift_remove("name") else {
         return None;
     };
@@ -121,7 +160,7 @@ fn resolved(written: &str, mut arguments: JsonObject, tools: &[DeclaredTool]) ->
 /// Takes `call` where it is the word before a name, and not a name itself; whether it was there.
 pub fn eat_call_word(reader: &mut Reader) -> bool {
     let start = reader.position();
-    if reader.eat("call") {
+    if reader.eat("call") || reader.eat("Call") {
         let has_space = !reader.take_while(char::is_whitespace).is_empty();
         match reader.peek() {
             Some(':') => return true,
@@ -138,5 +177,7 @@ pub fn is_stray(c: char) -> bool {
 }
 
 fn starts_with_call_word(reader: &Reader) -> bool {
-    reader.rest().strip_prefix("call").is_some_and(|rest| rest.trim_start().starts_with(':'))
+    let rest = reader.rest();
+    let behind = rest.strip_prefix("call").or_else(|| rest.strip_prefix("Call"));
+    behind.is_some_and(|rest| rest.trim_start().starts_with(':'))
 }

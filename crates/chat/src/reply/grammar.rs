@@ -6,7 +6,7 @@
 //! value := <|"|> any text <|"|> | number | "true" | "false" | "null" | object | "[" [ value { "," value } ] "]"
 //! ```
 //!
-//! It decides nothing but whether a marker within a string is part of the string; values are read by `value.rs`,
+//! with white space between any two of them. It decides nothing but whether a marker within a string is part of the string; values are read by `value.rs`,
 //! which takes all of this the same way.
 
 use super::value::{DELIMITER, is_key_char, is_name_char, scalar};
@@ -27,11 +27,14 @@ enum At {
     Name {
         is_empty: bool,
     },
+    /// Between the name and the bracket.
+    AfterName,
     /// In a key, or before it.
     Key {
         is_empty: bool,
         may_close: bool,
     },
+    AfterKey,
     /// Before a value.
     Value {
         may_close: bool,
@@ -88,15 +91,17 @@ impl Grammar {
                 done => At::Word(done),
             },
             At::Name { .. } if is_name_char(c) => At::Name { is_empty: false },
-            At::Name { is_empty: false } if c == '{' => self.enter('}'),
+            At::Name { is_empty: false } | At::AfterName if c == '{' => self.enter('}'),
+            At::Name { is_empty: false } if c.is_whitespace() => At::AfterName,
             At::Key { .. } if is_key_char(c) => At::Key { is_empty: false, may_close: false },
-            At::Key { is_empty: false, .. } if c == ':' => At::Value { may_close: false },
+            At::Key { is_empty: false, .. } | At::AfterKey if c == ':' => At::Value { may_close: false },
+            At::Key { is_empty: false, .. } if c.is_whitespace() => At::AfterKey,
             At::Key { may_close: true, .. } if c == '}' => self.leave(c),
             At::Value { .. } if c == '{' => self.enter('}'),
             At::Value { .. } if c == '[' => self.enter(']'),
             At::Value { may_close: true } if c == ']' => self.leave(c),
             At::Value { .. } if is_bare_char(c) => At::Bare(c.to_string()),
-            At::Value { .. } => self.after(At::Opening(0), c),
+            At::Value { .. } if c == '<' => self.after(At::Opening(0), c),
             At::Opening(done) if DELIMITER[done..].starts_with(c) => match done + 1 {
                 done if done == DELIMITER.len() => At::Text(0),
                 done => At::Opening(done),
@@ -117,6 +122,17 @@ impl Grammar {
                 _ => At::Value { may_close: false },
             },
             At::AfterValue if c == '}' || c == ']' => self.leave(c),
+            At::Name { is_empty: true }
+            | At::AfterName
+            | At::Key { is_empty: true, .. }
+            | At::AfterKey
+            | At::Value { .. }
+            | At::AfterValue
+            | At::Complete
+                if c.is_whitespace() =>
+            {
+                at
+            }
             _ => At::Failed,
         }
     }
@@ -169,6 +185,7 @@ mod tests {
             "call:f{a:1,b:-1.5e3,c:true,d:null}",
             "call:f{a:[],b:{},c:[1,[2],{x:<|\"|>y<|\"|>}]}",
             "call:f{a:<|\"|><|\"|>,b:<|\"|>} ] \" <| <<|\"|>}",
+            "call: f { a : 1 ,\n\tb : [ 1 , <|\"|> x <|\"|> ] , c : { } , d : true } \n",
         ] {
             assert!(read(text).is_complete(), "{text}");
         }
@@ -188,14 +205,16 @@ mod tests {
             "call:f{a:[1,]",
             "call:f{a:01}",
             "call:f{a:True}",
-            "call:f{a: ",
             "call:f{a:'",
             "call:f{}}",
-            "call:f{} ",
+            "call:f{} x",
+            "call:f{a b",
+            "call:f x",
+            "call:f{a:1 2",
+            "call:f{a:[1 2",
             "call:f{a:[}",
             "call:f{a:<|x",
             "call:f{a:<|\"|>x<|\"|>y",
-            "call:f{a:1 ",
         ] {
             let (last, _) = text.char_indices().last().unwrap();
             assert!(!read(&text[..last]).has_failed(), "{text}");

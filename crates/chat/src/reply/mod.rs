@@ -16,14 +16,16 @@
 //! **Calls** begin with `<|tool_call>`, also within a thought, which goes on after them. They end with
 //! `<tool_call|>`, another `<|tool_call>`, `<|tool_response>`, `<turn|>`, a stop id or the end. Each of the
 //! first four within a `<|"|>` string may be part of the string: it is if the grammar of a call, taken
-//! strictly, holds on to a later `<tool_call|>` that completes it. As soon as it cannot, the call ended at the
+//! strictly, holds on to a bracket that completes it. As soon as it cannot, the call ended at the
 //! first of them, and what came after is read again as reply. (Delimiters alternate, so a second call that
-//! waits in this way cannot begin before the first has given up: nothing is read more than three times.)
+//! waits in this way cannot begin before the first has given up: nothing is read more than three times.) The
+//! `<channel|>` of a thought in which a call stands ends it as well, outside of strings.
 //!
 //! What is in a call is read as leniently as `call.rs` and `value.rs` say. What follows its last bracket goes
 //! on as reply, in the text or the thought in which the call stands. What cannot be read comes back as text as
 //! the model wrote it, control tokens spelled out. So does a call that the end of the reply cut off while a string
-//! or a bracket was open: a part of a command must not be run.
+//! or a bracket was open: a part of a command must not be run. If a string was open at a marker, the call is whole with
+//! the brackets that are wanted before it.
 //!
 //! **Stop strings** are looked for in the text alone, and none spans a control token: what is held back as the
 //! start of one is given out when anything other than text begins.

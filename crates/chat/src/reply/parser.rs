@@ -7,6 +7,7 @@ use super::grammar::Grammar;
 use super::marker::{CALL_CLOSE, CALL_OPEN, Marker, marker};
 use super::thought::Thoughts;
 use super::tool::DeclaredTool;
+use super::value::Ending;
 use super::{Delta, Ended, ParsedCall, ReplyOptions, call};
 use crate::error::Result;
 use crate::stop::StopStrings;
@@ -47,6 +48,8 @@ struct OpenCall {
     grammar: Grammar,
     /// The first marker in an open string: the call ended here if it is not part of the string.
     candidate: Option<End>,
+    /// Whether `<|channel>` came last, and not `<channel|>`.
+    has_channel: bool,
 }
 
 /// Where a call ends.
@@ -137,7 +140,7 @@ impl ReplyParser {
             if marker.is_some() || is_stop {
                 call.write(&self.stream.flush());
             }
-            if !is_stop && !call.ends_at(marker) {
+            if !is_stop && !call.ends_at(marker, self.thoughts.is_open()) {
                 call.push(id, &self.stream.push(id));
                 if !call.has_lost() {
                     return;
@@ -230,15 +233,22 @@ impl ReplyParser {
         };
         // Its tokens are in the queue again, or it is the last of the body.
         let flushed = self.stream.flush();
-        let is_cut = ender.is_none() && open.candidate.is_none();
-        if is_cut {
+        if open.grammar.is_complete() {
+            open.candidate = None;
+        }
+        let ending = match (ender, open.candidate) {
+            (None, None) => Ending::Cut,
+            (None, Some(_)) if !open.has_lost() => Ending::Doubtful,
+            _ => Ending::Marked,
+        };
+        if ending == Ending::Cut {
             open.write(&flushed);
         }
         let end = open.candidate.unwrap_or(End { token: open.tokens.len(), len: open.body.len() });
         open.tokens.extend(ender.map(|id| (id, open.body.len())));
         let body = &open.body[..end.len];
         let mut next = end.token;
-        match call::read(body, &self.tools, is_cut) {
+        match call::read(body, &self.tools, ending) {
             Some(read) => {
                 read.calls.into_iter().for_each(|call| self.deliver(call, out));
                 if read.rest < body.len() {
@@ -269,16 +279,22 @@ impl ReplyParser {
 
 impl OpenCall {
     /// Whether this marker ends it, here or at its candidate.
-    fn ends_at(&mut self, marker: Option<Marker>) -> bool {
-        let Some(marker) = marker.filter(|marker| marker.ends_call()) else {
+    fn ends_at(&mut self, marker: Option<Marker>, is_in_thought: bool) -> bool {
+        let Some(marker) = marker else {
             return false;
         };
+        if matches!(marker, Marker::ChannelOpen | Marker::ChannelClose) && !self.grammar.is_in_text() {
+            // The thought around it ends, and not one that began within it.
+            let ends = marker == Marker::ChannelClose && is_in_thought && !self.has_channel;
+            self.has_channel = marker == Marker::ChannelOpen;
+            return ends;
+        }
+        if !marker.ends_call() {
+            return false;
+        }
         if self.grammar.is_in_text() {
             self.candidate.get_or_insert(End { token: self.tokens.len(), len: self.body.len() });
             return false;
-        }
-        if marker == Marker::CallClose && self.grammar.is_complete() {
-            self.candidate = None;
         }
         true
     }

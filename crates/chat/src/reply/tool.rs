@@ -55,20 +55,20 @@ fn json_type(schema: &Json) -> Option<String> {
     named.next().is_none().then_some(only)
 }
 
-/// The tool that a written name means: the one of that name; else the one that the last segment (after `:`, `.`
-/// or `/`) names, if no other tool's name ends with that segment.
+/// The tool that a written name means: the one of that name; else the one with the longest name that ends the
+/// written one, after `:`, `.` or `/`, if no other tool's name ends so.
 pub fn meant<'t>(tools: &'t [DeclaredTool], written: &str) -> Option<&'t DeclaredTool> {
     if let Some(exact) = tools.iter().find(|tool| tool.name == written) {
         return Some(exact);
     }
-    let segment = last_segment(written);
-    let mut sharing = tools.iter().filter(|tool| last_segment(&tool.name) == segment);
-    let first = sharing.next()?;
-    (first.name == segment && sharing.all(|tool| tool.name == segment)).then_some(first)
+    let named = tools.iter().filter(|tool| ends_with(written, &tool.name));
+    let meant = named.max_by_key(|tool| tool.name.len())?;
+    tools.iter().all(|tool| !ends_with(&tool.name, &meant.name)).then_some(meant)
 }
 
-fn last_segment(name: &str) -> &str {
-    name.rsplit([':', '.', '/']).next().unwrap_or(name)
+/// Whether a name ends with another one, after a separator.
+fn ends_with(name: &str, end: &str) -> bool {
+    name.strip_suffix(end).is_some_and(|before| before.ends_with([':', '.', '/']))
 }
 
 /// Numbers for parameters that are texts become the text of their digits. A text for a number stays a text:

@@ -1,13 +1,14 @@
 //! Arguments as models write them. The strict grammar, and around it what is seen in the wild:
 //!
-//! - spaces and newlines anywhere, trailing and missing commas, missing closing brackets at the end;
+//! - spaces and newlines anywhere, trailing commas, and missing ones where a quote, a bracket or white space parts the
+//!   items; missing closing brackets at the end, and a wrong one there; at the next call, the bracket of this one;
 //! - `=` for `:`, `(..)` for `{..}`; keys bare or quoted by `<|"|>`, `"` or `'`;
 //! - strings between `<|"|>`, literal to the byte; strings in `"` or `'`, with the escapes of JSON. A quote
 //!   closes where a value can end, so the apostrophe in `'don't'` does not;
 //! - numbers and `true`, `false`, `null`, `True`, `False`, `None`, bare. Whatever is quoted is a text;
-//! - anything else is a text up to `,` `}` `]` `)` outside its own brackets, trimmed. Quotes in it are
-//!   characters; a `<|"|>` after it is one whose opening twin is missing. So is a nested container that
-//!   cannot be read as one;
+//! - anything else is a text up to a comma or a bracket that closes what is open, outside its own brackets, trimmed.
+//!   Quotes in it are characters; a `<|"|>` after it is one whose opening twin is missing. So is a nested container
+//!   that cannot be read as one;
 //! - a string whose last `<|"|>` is missing goes to the end of the call, without the closing brackets there if
 //!   they are just those that are wanted.
 //!
@@ -24,21 +25,47 @@ pub const DELIMITER: &str = "<|\"|>";
 pub struct Reader<'b> {
     text: &'b str,
     at: usize,
-    /// Whether the reply was cut off at the end of the text.
-    is_cut: bool,
-    /// Whether something was open when the text came to its end.
+    ending: Ending,
+    /// Whether something was open when the text came to its end, in any way in which it was read; so is a `"` or `'`
+    /// that closes nowhere.
     has_run_out: bool,
+    /// Whether the brackets of all that is open were in the string that went to the end.
+    are_closed: bool,
     /// Containers that are open, outermost first.
     open: Vec<Container>,
-    /// [key or value, `"` or `'`], from where on no such quote closes.
-    unclosed: [[usize; 2]; 2],
+    /// From where on there are only closing brackets and white space.
+    tail: usize,
+    /// Behind the last `}`, `]` and `)`.
+    last: [usize; 3],
+    /// [key, item of an object or of a list; `"` or `'`], from where on no such quote closes.
+    unclosed: [[usize; 2]; 3],
+}
+
+/// What stands at the end of the text of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// What ends a call.
+    Marked,
+    /// What ends a call, but a string was open there, and the reply was cut off later.
+    Doubtful,
+    /// Nothing: the reply was cut off.
+    Cut,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Container {
-    /// With its closing bracket, `}` or `)`; the other one does as well.
+    /// With its closing bracket, `}` or `)`.
     Object(char),
     List,
+}
+
+impl Container {
+    fn close(self) -> char {
+        match self {
+            Container::Object(close) => close,
+            Container::List => ']',
+        }
+    }
 }
 
 /// A character of a tool's name.
@@ -67,7 +94,7 @@ pub fn whole_value(text: &str) -> Option<Json> {
     if let Some(value) = scalar(text) {
         return Some(value);
     }
-    let mut reader = Reader::new(text, true);
+    let mut reader = Reader::new(text, Ending::Cut);
     let value = match reader.peek()? {
         '{' | '[' => reader.container()?,
         _ => Json::Text(reader.string(After::Value)?),
@@ -77,18 +104,21 @@ pub fn whole_value(text: &str) -> Option<Json> {
 
 impl<'b> Reader<'b> {
     /// Over the text of a call.
-    pub fn new(text: &'b str, is_cut: bool) -> Self {
-        Self { text, at: 0, is_cut, has_run_out: false, open: vec![], unclosed: [[usize::MAX; 2]; 2] }
+    pub fn new(text: &'b str, ending: Ending) -> Self {
+        let unclosed = [[usize::MAX; 2]; 3];
+        let tail = text.trim_end_matches(|c: char| c.is_whitespace() || is_bracket(c)).len();
+        let last = CLOSING.map(|bracket| text.rfind(bracket).map_or(0, |at| at + 1));
+        Self { text, at: 0, ending, has_run_out: false, are_closed: false, open: vec![], tail, last, unclosed }
     }
 
-    /// Whether what was read is a part of what was to come: the reply was cut off while something was open.
+    /// Whether what was read may be a part of what was to come: the reply was cut off while something was open.
     pub fn is_part(&self) -> bool {
-        self.is_cut && self.has_run_out
+        self.ending != Ending::Marked && self.has_run_out
     }
 
-    /// Whether the reply was cut off at the end of the text.
-    pub fn is_cut(&self) -> bool {
-        self.is_cut
+    /// What stands at the end of the text.
+    pub fn ending(&self) -> Ending {
+        self.ending
     }
 
     /// What is left.
@@ -141,12 +171,36 @@ impl<'b> Reader<'b> {
             if self.peek() == Some('{') {
                 let object = self.object()?;
                 self.skip_space();
-                self.has_run_out |= self.rest().is_empty();
+                self.has_run_out |= self.rest().is_empty() && !self.are_closed;
                 return (self.eat(")") || self.rest().is_empty()).then_some(object);
             }
             self.at = start;
         }
         self.object()
+    }
+
+    /// Whether the next call begins here: `call`, a colon, a name, a bracket.
+    fn is_at_call(&self) -> bool {
+        let Some(rest) = self.rest().strip_prefix("call") else {
+            return false;
+        };
+        let name = rest.trim_start().strip_prefix(':').unwrap_or_default().trim_start();
+        let end = name.find(|c| !is_name_char(c)).unwrap_or(name.len());
+        end > 0 && name[end..].starts_with(['{', '('])
+    }
+
+    /// Whether this bracket, which comes at `at`, closes something, and is not a character of a text: its kind is
+    /// open; or only brackets follow, and the wanted one is not among them.
+    fn closes(&self, bracket: char, at: usize) -> bool {
+        let Some(innermost) = self.open.last() else {
+            return true;
+        };
+        let wanted = CLOSING.iter().position(|bracket| *bracket == innermost.close());
+        self.is_open(bracket) || (at >= self.tail && wanted.is_some_and(|wanted| self.last[wanted] <= at))
+    }
+
+    fn is_open(&self, bracket: char) -> bool {
+        self.open.iter().any(|container| container.close() == bracket)
     }
 
     /// An object or a list, from its opening bracket on. `None` if it cannot be read.
@@ -165,15 +219,22 @@ impl<'b> Reader<'b> {
             self.take_while(|c| c.is_whitespace() || c == ',');
             match self.peek() {
                 None => {
-                    self.has_run_out = true;
+                    self.has_run_out |= !self.are_closed;
                     break;
                 }
-                Some('}' | ')') => {
+                Some(c) if c == close => {
                     self.at += 1;
                     break;
                 }
-                // The object's own bracket is missing.
-                Some(']') if self.open.contains(&Container::List) => break,
+                // The object's own bracket is missing, this is that of a container around it.
+                Some(c) if is_bracket(c) && self.is_open(c) => break,
+                Some(c) if is_bracket(c) && self.closes(c, self.at) => {
+                    self.has_run_out = true;
+                    self.at += 1;
+                    break;
+                }
+                // The call's own bracket is missing.
+                Some('c') if self.open.len() == 1 && !object.is_empty() && self.is_at_call() => break,
                 _ => {}
             }
             let key = self.key()?;
@@ -191,7 +252,7 @@ impl<'b> Reader<'b> {
             self.take_while(|c| c.is_whitespace() || c == ',');
             match self.peek() {
                 None => {
-                    self.has_run_out = true;
+                    self.has_run_out |= !self.are_closed;
                     break;
                 }
                 Some(']') => {
@@ -199,8 +260,10 @@ impl<'b> Reader<'b> {
                     break;
                 }
                 // The list's own bracket is missing, or nothing of this is a list.
-                Some('}' | ')') if self.open.len() > 1 => break,
-                Some('}' | ')') => return None,
+                Some(c) if is_bracket(c) && self.closes(c, self.at) => match self.open.len() {
+                    1 => return None,
+                    _ => break,
+                },
                 _ => list.push(self.value()),
             }
         }
@@ -232,6 +295,7 @@ impl<'b> Reader<'b> {
         };
         self.skip_space();
         if !self.eat(":") && !self.eat("=") {
+            self.has_run_out |= self.rest().is_empty();
             return None;
         }
         self.skip_space();
@@ -247,14 +311,13 @@ impl<'b> Reader<'b> {
         }
         match self.peek() {
             Some('{' | '[') => {
-                let (depth, had_run_out) = (self.open.len(), self.has_run_out);
+                let depth = self.open.len();
                 if let Some(container) = self.container()
                     && self.can_end(self.at, After::Container)
                 {
                     return container;
                 }
                 self.open.truncate(depth);
-                self.has_run_out = had_run_out;
                 self.at = start;
             }
             Some('"' | '\'') => {
@@ -289,7 +352,8 @@ impl<'b> Reader<'b> {
                 ',' if brackets.is_empty() => end = at,
                 '}' | ']' | ')' => match brackets.iter().rposition(|open| *open == c) {
                     Some(open) => brackets.truncate(open),
-                    None => end = at,
+                    None if self.closes(c, self.at + at) => end = at,
+                    None => {}
                 },
                 '<' if rest[at..].starts_with(DELIMITER) => end = at,
                 _ => {}
@@ -312,8 +376,14 @@ impl<'b> Reader<'b> {
             return Some(inner[..end].to_owned());
         }
         let quote = self.peek().filter(|c| matches!(c, '"' | '\''))?;
-        let (kind, which) = (usize::from(after == After::Value), usize::from(quote == '\''));
+        let kind = match after {
+            After::Key => 0,
+            _ if self.open.last() == Some(&Container::List) => 2,
+            _ => 1,
+        };
+        let which = usize::from(quote == '\'');
         if self.at >= self.unclosed[kind][which] {
+            self.has_run_out = true;
             return None;
         }
         let mut is_escaped = true; // the opening quote does not close
@@ -324,6 +394,7 @@ impl<'b> Reader<'b> {
         });
         let Some((end, _)) = end else {
             self.unclosed[kind][which] = self.at;
+            self.has_run_out = true;
             return None;
         };
         self.at += end + 1;
@@ -334,19 +405,19 @@ impl<'b> Reader<'b> {
     fn open_string(&mut self) -> String {
         let rest = &self.rest()[DELIMITER.len()..];
         self.at = self.text.len();
-        self.has_run_out = true;
         let mut text = rest;
         // The outermost bracket is the last character.
         for container in &self.open {
-            let close = match container {
-                Container::Object(close) => *close,
-                Container::List => ']',
-            };
-            match text.trim_end().strip_suffix(close) {
+            match text.trim_end().strip_suffix(container.close()) {
                 Some(shorter) => text = shorter,
-                _ => return rest.to_owned(),
+                _ => {
+                    self.has_run_out = true;
+                    return rest.to_owned();
+                }
             }
         }
+        // Where nothing ended the call they may be the text's own.
+        self.are_closed = self.ending != Ending::Cut;
         text.to_owned()
     }
 
@@ -387,8 +458,14 @@ enum After {
     Container,
 }
 
+const CLOSING: [char; 3] = ['}', ']', ')'];
+
+fn is_bracket(c: char) -> bool {
+    CLOSING.contains(&c)
+}
+
 fn is_end(c: char) -> bool {
-    matches!(c, ',' | '}' | ']' | ')')
+    c == ',' || is_bracket(c)
 }
 
 /// The escapes of JSON, and `\'`. A backslash before anything else is a backslash.

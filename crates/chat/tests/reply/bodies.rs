@@ -81,12 +81,23 @@ fn arguments_are_read() {
         ("call:f(a:1", r#"{"a":1}"#),
         ("call:f{a:<|\"|>x}", r#"{"a":"x"}"#),
         ("call:f{a:[{b:<|\"|>x} }]}", r#"{"a":[{"b":"x} "}]}"#),
-        ("call:f{a:[{b:<|\"|>x}", r#"{"a":[{"b":"x}"}]}"#),
-        ("call:f{a:<|\"|>x", r#"{"a":"x"}"#),
+        ("call:f{a:[1,{b:2)", r#"{"a":[1,{"b":2}]}"#),
+        ("call:f(a:1}", r#"{"a":1}"#),
+        ("call:f{a:x)", r#"{"a":"x"}"#),
+        ("call:f{a:[x)", r#"{"a":["x"]}"#),
         ("call:f{a:New York<|\"|>,b:42<|\"|>}", r#"{"a":"New York","b":"42"}"#),
         // What is no container is a text.
         ("call:f{a:{ return x; },b:[link](url)}", r#"{"a":"{ return x; }","b":"[link](url)"}"#),
+        // A bracket that closes nothing is a character.
+        (
+            "call:f{cmd:rm -r build :), dry_run:true, why:a] b}",
+            r#"{"cmd":"rm -r build :)","dry_run":true,"why":"a] b"}"#,
+        ),
+        ("call:f(a: x}, b: y])", r#"{"a":"x}","b":"y]"}"#),
+        ("call:f{a: :)}", r#"{"a":":)"}"#),
         // The name.
+        ("Call:f{a:1}", r#"{"a":1}"#),
+        ("call:call:f{a:1}", r#"{"a":1}"#),
         ("f{a:1}", r#"{"a":1}"#),
         (":f{a:1}", r#"{"a":1}"#),
         ("call f{a:1}", r#"{"a":1}"#),
@@ -102,6 +113,10 @@ fn arguments_are_read() {
         (r#"call:{"parameters": {"a": 1.50}, "name": "f"}"#, r#"{"a":1.50}"#),
         (r#"{"name": "f", "arguments": "{\"a\": 1}"}"#, r#"{"a":1}"#),
         (r#"{"name": "f"}"#, "{}"),
+        (r#"{"type": "function", "id": "call_1", "function": {"name": "f", "arguments": "{}"}}"#, "{}"),
+        (r#"{"function": {"name": "f", "arguments": {"a": 1}}}"#, r#"{"a":1}"#),
+        (r#"{"id": null, "type": "function", "name": "f", "parameters": {"a": 1}}"#, r#"{"a":1}"#),
+        (r#"[{"name": "f", "arguments": {"a": 1}}]"#, r#"{"a":1}"#),
         (r#"{'name': 'f', 'arguments': {'a': True}}"#, r#"{"a":true}"#),
     ] {
         expect(&format!("<|tool_call>{body}<tool_call|>"), "", "", &[&format!("f{arguments}")]);
@@ -149,6 +164,13 @@ fn what_is_no_call_comes_back_as_it_was_written() {
         r#"{"name": "f", "arguments": "no JSON"}"#,
         r#"{"name": "f", "arguments": {}, "why": "so"}"#,
         r#"{"name": "f(x)", "arguments": {}}"#,
+        r#"{"function": {"name": "f"}, "arguments": {}}"#,
+        r#"[{"name": "f"}, 1]"#,
+        "[]",
+        // The arguments go on behind their bracket.
+        "call:f{a:1}, b:2}",
+        "call:f{cmd:<|\"|>x<|\"|>},dry_run:true}",
+        "call:f{a:1), b:2",
         "call:f{a}",
         "call:f(x)",
         "call:f{:1}",
@@ -188,6 +210,9 @@ fn calls_follow_one_another() {
             &["a{}", "b{\"x\":1}", "c{}", "d{\"y\":2}"],
         ),
         ("<|tool_call>call:a\ncall:b{}<tool_call|>", "", &["a{}", "b{}"]),
+        ("<|tool_call>call:a{n:1,call:b{n:2}<tool_call|>", "", &["a{\"n\":1}", "b{\"n\":2}"]),
+        ("<|tool_call>{\"name\": \"a\"}\n{\"name\": \"b\"}, {\"name\": \"c\"}<tool_call|>", "", &["a{}", "b{}", "c{}"]),
+        ("<|tool_call>[{\"name\": \"a\"}, {\"name\": \"b\"}]<tool_call|>", "", &["a{}", "b{}"]),
         (
             "<|tool_call>call:terminal(command:<|\"|>ls -a<|\"|>)<tool_call|><|tool_call>call:ok{}<tool_call|>",
             "",
@@ -228,15 +253,20 @@ fn a_marker_within_a_string_is_part_of_it_if_the_grammar_says_so() {
             &[r#"f{"a":"<|channel>thought\nx<channel|><|image|>"}"#],
         ),
         // The string was left open, and the call ended at the marker.
-        ("<|tool_call>call:f{a:<|\"|>x<tool_call|>Done.", "Done.", &[r#"f{"a":"x"}"#]),
         ("<|tool_call>call:f{a:<|\"|>x}<tool_call|>Done.", "Done.", &[r#"f{"a":"x"}"#]),
         ("<|tool_call>call:f{a:<|\"|>x}<tool_call|>He said <|\"|>no.", "He said no.", &[r#"f{"a":"x"}"#]),
         ("<|tool_call>call:f{a:<|\"|>x<tool_call|>y<|\"|>}z<tool_call|>", "y}z", &[r#"f{"a":"x"}"#]),
-        ("<|tool_call>call:f{a:<|\"|>x<tool_call|>y<|\"|>}", "y}", &[r#"f{"a":"x"}"#]),
+        // Its own end marker is missing.
+        ("<|tool_call>call:f{a:<|\"|>x<tool_call|>y<|\"|>}", "", &[r#"f{"a":"x<tool_call|>y"}"#]),
         (
             "<|tool_call>call:f{a:<|\"|>x<tool_call|>y<|\"|>}<|tool_call>call:g{}<tool_call|>",
-            "y}",
-            &[r#"f{"a":"x"}"#, "g{}"],
+            "",
+            &[r#"f{"a":"x<tool_call|>y"}"#, "g{}"],
+        ),
+        (
+            "<|tool_call>call: f {a: 1, b: <|\"|>x<tool_call|>y<|\"|> }\n<tool_call|>",
+            "",
+            &[r#"f{"a":1,"b":"x<tool_call|>y"}"#],
         ),
         (
             "<|tool_call>call:f{a:<|\"|>x<tool_call|><|tool_call>call:g{b:<|\"|>y<|\"|>}<tool_call|>",
@@ -249,7 +279,7 @@ fn a_marker_within_a_string_is_part_of_it_if_the_grammar_says_so() {
             &[r#"f{"a":"x"}"#, r#"g{"b":"y"}"#],
         ),
         // Where the grammar did not hold before, the first marker counts.
-        ("<|tool_call>call:f{a: 1,b:<|\"|>x<tool_call|>y<|\"|>}<tool_call|>", "y}", &[r#"f{"a":1,"b":"x"}"#]),
+        ("<|tool_call>call:f{a=1,b:<|\"|>x<tool_call|>y<|\"|>}<tool_call|>", "y}", &[r#"f{"a":1,"b":"x"}"#]),
     ] {
         expect(input, text, "", calls);
     }
@@ -293,7 +323,15 @@ fn a_token_may_be_half_of_the_call_and_half_of_the_text() {
 
 #[test]
 fn a_string_without_its_end_goes_to_the_end_of_the_call() {
-    expect("<|tool_call>call:f{a:<|\"|>fn main() {}<tool_call|>", "", "", &[r#"f{"a":"fn main() {"}"#]);
+    let ended = ReplyOptions { stop_ids: vec![106], ..ReplyOptions::default() };
+    for (body, arguments) in [
+        ("{a:<|\"|>fn main() {}", r#"{"a":"fn main() {"}"#),
+        ("{a:[{b:<|\"|>x}", r#"{"a":[{"b":"x}"}]}"#),
+        ("{a:<|\"|>x", r#"{"a":"x"}"#),
+    ] {
+        let input = ids(&format!("<|tool_call>call:f{body}<tool_call|><turn|>"));
+        expect_ids(&ended, &input, "", "", &[&format!("f{arguments}")]);
+    }
 }
 
 /// Half a command is another command: what the end of the reply cut off is text.
@@ -309,6 +347,15 @@ fn a_call_that_is_cut_off_is_text() {
         "<|tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}",
         "<|tool_call>call:f",
         "<|tool_call>",
+        // A string was open that closes nowhere, or at a marker that may be part of it.
+        "<|tool_call>call:f{cmd: \"rm -rf {x}",
+        "<|tool_call>call:f{cmd: \"rm -rf ${DIR}\" && echo 'a}",
+        "<|tool_call>call:f{a:[\"x}]}",
+        "<|tool_call>call:f{a:<|\"|>rm -rf /<tool_call|> x",
+        "<|tool_call>call:f{a:[<|\"|>rm -rf /}<tool_call|> x",
+        "<|tool_call>call:f{a:<|\"|>rm -rf {x}",
+        // A wrong bracket at a cut.
+        "<|tool_call>call:f{a:x)",
     ] {
         expect(cut, cut, "", &[]);
     }

@@ -182,3 +182,21 @@ fn a_call_within_a_thought_leaves_it_open() {
     }
     assert!(parser.is_in_thought());
 }
+
+#[test]
+fn the_end_of_a_thought_ends_a_call_in_it() {
+    for (input, text, thought, calls) in [
+        ("<|channel>thought\nI could <|tool_call> now<channel|>Yes.", "<|tool_call> nowYes.", "I could ", &[][..]),
+        ("<|channel>thought\na<|tool_call>call:f{a:1<channel|>Yes.", "Yes.", "a", &["f{\"a\":1}"]),
+        // In a string it is a part of that, and in an answer it ends nothing.
+        (
+            "<|channel>thought\na<|tool_call>call:f{a:<|\"|>x<channel|>y<|\"|>}<tool_call|><channel|>Yes.",
+            "Yes.",
+            "a",
+            &["f{\"a\":\"x<channel|>y\"}"],
+        ),
+        ("<|tool_call>call:f{a:x<channel|>y}<tool_call|>Yes.", "Yes.", "", &["f{\"a\":\"x<channel|>y\"}"]),
+    ] {
+        expect(input, text, thought, calls);
+    }
+}

@@ -1,17 +1,27 @@
 //! Rules that hold for every reply.
 
-use markbase_chat::{Json, JsonObject, Number, ReplyOptions};
+use markbase_chat::{Ended, Json, JsonObject, Number, ReplyOptions};
 use proptest::prelude::*;
 
 use crate::script::{control, ids, plain, play, spelled, tokenizer};
 
 /// A JSON value as the template writes it in a call.
 fn written(value: &Json) -> String {
+    quoted(value, "<|\"|>")
+}
+
+/// The same with another way of quoting.
+fn quoted(value: &Json, quote: &str) -> String {
     match value {
-        Json::Text(text) => format!("<|\"|>{text}<|\"|>"),
-        Json::List(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(",")),
+        Json::Text(text) if quote.len() > 1 => format!("{quote}{text}{quote}"),
+        Json::Text(text) => {
+            format!("{quote}{}{quote}", text.replace('\\', "\\\\").replace(quote, &format!("\\{quote}")))
+        }
+        Json::List(items) => {
+            format!("[{}]", items.iter().map(|item| quoted(item, quote)).collect::<Vec<_>>().join(","))
+        }
         Json::Object(object) => {
-            let pair = |(key, value): (&String, &Json)| format!("{key}:{}", written(value));
+            let pair = |(key, value): (&String, &Json)| format!("{key}:{}", quoted(value, quote));
             format!("{{{}}}", object.iter().map(pair).collect::<Vec<_>>().join(","))
         }
         scalar => scalar.to_string(),
@@ -173,6 +183,27 @@ proptest! {
     }
 
     #[test]
+    fn no_part_of_a_call_is_a_call(
+        arguments in arguments(),
+        quote in prop::sample::select(vec!["<|\"|>", "\"", "'"]),
+        has_parentheses in any::<bool>(),
+    ) {
+        let mut object = quoted(&Json::Object(arguments.clone()), quote);
+        if has_parentheses {
+            object = format!("({})", &object[1..object.len() - 1]);
+        }
+        let whole = [ids("<|tool_call>"), plain(&format!("call:f{object}"))].concat();
+        let reply = play(ReplyOptions::default(), &whole).reply;
+        prop_assert_eq!(spelled(&reply), [format!("f{}", Json::Object(arguments))]);
+        for end in 1..whole.len() {
+            let cut = play(ReplyOptions::default(), &whole[..end]).reply;
+            prop_assert_eq!(spelled(&cut), Vec::<String>::new(), "{:?}", cut);
+            let text = tokenizer().decode(&whole[..end], markbase_chat::ControlText::Show);
+            prop_assert_eq!(cut.text, text);
+        }
+    }
+
+    #[test]
     fn text_and_thought_are_those_of_the_whole_and_of_every_cut(pieces in prop::collection::vec(spoken(), 0..24)) {
         let all: Vec<u32> = pieces.iter().flat_map(|piece| ids(piece)).collect();
         let whole = play(ReplyOptions::default(), &all).reply;
@@ -206,6 +237,11 @@ proptest! {
         prop_assert!(free.thought_tokens <= ids.len());
         prop_assert_eq!(free.ended, None);
         let stopped = play(ReplyOptions { after_prompt, stop, stop_ids: vec![1, 106], ..ReplyOptions::default() }, &ids);
-        prop_assert!(free.reply.text.starts_with(&stopped.reply.text) || stopped.ended.is_some());
+        match stopped.ended {
+            None => prop_assert_eq!(stopped.reply, free.reply),
+            // What a stop id ended may be read otherwise if it is part of a string.
+            Some(Ended::StopId(id)) => prop_assert!(ids.contains(&id)),
+            Some(Ended::StopString(_)) => prop_assert!(free.reply.text.starts_with(&stopped.reply.text)),
+        }
     }
 }

@@ -52,7 +52,13 @@ fn a_stop_string_ends_the_text_and_nothing_else() {
         // What comes back from a call is text.
         ("<|tool_call>no call: STOP<tool_call|>x", "<|tool_call>no call: ", "", 0, Some(0)),
         ("<|tool_call>call:f{} STOP<tool_call|>x", " ", "", 1, Some(0)),
-        ("<|tool_call>call:f{a:<|\"|><tool_call|>STOP<|\"|>x<|tool_call>call:f{}<tool_call|>", "", "", 1, Some(0)),
+        (
+            "<|tool_call>call:f{a:<|\"|><tool_call|>STOP<|\"|>x<tool_call|><|tool_call>call:f{}<tool_call|>",
+            "",
+            "",
+            1,
+            Some(0),
+        ),
     ] {
         let played = play(options(&["STOP", "User:"]), &ids(input));
         assert_eq!((played.reply.text.as_str(), played.reply.thought.as_str()), (text, thought), "{input:?}");

@@ -21,9 +21,10 @@ fn declarations_are_read() {
 }
 
 #[test]
-fn a_name_means_the_declared_tool_of_its_last_segment() {
+fn a_name_means_the_declared_tool_whose_name_ends_it() {
     let one: &[(&str, &[(&str, &str)])] = &[("create-file", &[]), ("other", &[])];
     let sharing: &[(&str, &[(&str, &str)])] = &[("create-file", &[]), ("mcp.create-file", &[])];
+    let dotted: &[(&str, &[(&str, &str)])] = &[("a.open", &[]), ("open", &[]), ("b.close", &[]), ("a.b.close", &[])];
     let foreign: &[(&str, &[(&str, &str)])] = &[("mcp.create-file", &[])];
     for (tools, written, name) in [
         (one, "create-file", "create-file"),
@@ -36,6 +37,11 @@ fn a_name_means_the_declared_tool_of_its_last_segment() {
         (sharing, "mcp.create-file", "mcp.create-file"),
         (sharing, "x:create-file", "x:create-file"),
         (foreign, "x:create-file", "x:create-file"),
+        (foreign, "default_api.mcp.create-file", "mcp.create-file"),
+        (dotted, "x.a.open", "a.open"),
+        (dotted, "x.open", "x.open"),
+        (dotted, "x.a.b.close", "a.b.close"),
+        (dotted, "x.b.close", "x.b.close"),
         (foreign, "create-file", "create-file"),
         (&[], "google:create-file", "google:create-file"),
     ] {
@@ -112,5 +118,8 @@ fn blocks_of_arguments_go_to_the_parameters_in_their_order() {
         let whole = format!("<|tool_call>{body}<tool_call|>");
         expect_ids(&options, &ids(&whole), &whole, "", &[]);
     }
+    // Cut off: whether they are all is not known.
+    let cut = "<|tool_call>call:write:\nBEGIN_ARG:\na.txt\nEND_ARG";
+    expect_ids(&options, &ids(cut), cut, "", &[]);
     assert_eq!(declared(&[]), ReplyOptions::default().tools);
 }

@@ -16,7 +16,7 @@ use crate::ask::{AnswerArguments, ConversationArguments, TemplateArguments, Thin
 use crate::asking::ask;
 use crate::backends::BackendArguments;
 use crate::error::Error;
-use crate::files::read_text;
+use crate::files::{read_text, take_input};
 use crate::interrupt::Interrupt;
 use crate::load::{ModelArguments, Room};
 use crate::run::bounded;
@@ -78,6 +78,8 @@ struct Talk {
 pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let opened = arguments.model.open()?;
     let texts = arguments.template.apply(opened.texts()?)?;
+    // What is typed comes from there.
+    take_input();
     let (messages, options) = arguments.conversation.read(None)?;
     // What is wrong with the template or the messages is told before anything is typed.
     texts.prompt(&[&messages[..], &[Message::text("user", "Hello!")]].concat(), &options)?;
@@ -145,22 +147,27 @@ impl Talk {
         Ok(self.screen().remark(text)?)
     }
 
-    /// Adds a message of the person and has it answered. If that cannot be, the message is taken back.
+    /// Adds a message of the person and has it answered.
     fn say(&mut self, message: Message) -> Result<(), Error> {
-        let before = self.messages.len();
+        let before = self.messages.clone();
         self.messages.push(message);
+        self.reply_or(before)
+    }
+
+    /// Answers the last message. If that cannot be, the conversation is what it was before.
+    fn reply_or(&mut self, before: Vec<Message>) -> Result<(), Error> {
         match self.reply() {
             Ok(()) => Ok(()),
             Err(error @ Error::Output(_)) => Err(error),
             Err(error) => {
-                self.messages.truncate(before);
+                self.messages = before;
                 self.screen().end()?;
                 self.remark(&error.to_string())?;
                 let is_full = matches!(&error, Error::Told(told)
                     if matches!(told.downcast_ref(), Some(EngineError::NeverFits { .. })));
                 self.remark(match is_full {
-                    true => "What you said was taken back; /undo and /new make room, --context allows more.",
-                    false => "What you said was taken back.",
+                    true => "The conversation is as before; /undo and /new make room, --context allows more.",
+                    false => "The conversation is as before.",
                 })
             }
         }
@@ -223,11 +230,11 @@ impl Talk {
             Command::Help => self.remark(HELP),
             Command::Exit => Ok(()),
             Command::New => {
-                self.messages.retain(is_instruction);
+                self.messages.retain(Message::is_instruction);
                 self.remark("A new conversation.")
             }
             Command::System(text) => {
-                self.messages.retain(|message| !is_instruction(message));
+                self.messages.retain(|message| !message.is_instruction());
                 let told = if text.is_some() { "Instructions set." } else { "No instructions any more." };
                 if let Some(text) = text {
                     self.messages.insert(0, Message::text("system", text));
@@ -268,9 +275,9 @@ impl Talk {
                 let Some(last) = self.messages.iter().rposition(|message| message.role == "user") else {
                     return self.remark("Nothing was said yet.");
                 };
-                let said = self.messages[last].clone();
-                self.messages.truncate(last);
-                self.say(said)
+                let before = self.messages.clone();
+                self.messages.truncate(last + 1);
+                self.reply_or(before)
             }
             Command::Undo => match self.messages.iter().rposition(|message| message.role == "user") {
                 Some(last) => {
@@ -319,10 +326,6 @@ impl Talk {
         };
         self.remark(&text)
     }
-}
-
-fn is_instruction(message: &Message) -> bool {
-    matches!(message.role.as_str(), "system" | "developer")
 }
 
 fn named(path: &Path, error: &chat::Error) -> Error {
