@@ -9,29 +9,38 @@
 
 use std::arch::x86_64::*;
 
-use super::driver::Ops;
+use super::driver::{FewOps, Ops};
+use super::few::{self, Finish, GroupSums, Register};
 use super::matrix::{Matrix, Packing};
 use super::quantized_rows::{ActivationLayout, QuantizedPointers};
 use super::simd::{self, DecodeRow, FP4_OFFSET, FillPanel, Simd, TileF32, TileInteger};
 
-/// `WIDE`: codes have 8 bits.
-struct Avx2<const WIDE: bool>;
+/// `BITS` of the codes, at most: 5, 6 or 8. fp4 codes are below 25.
+struct Avx2<const BITS: u32>;
 
 /// Twice the value of each fp4 code, plus the offset.
 const FP4_CODES: [u8; 16] = super::fp4_codes(FP4_OFFSET);
 
-// Two products of the largest code below 8 bits that is met with the largest activation fit 16 bits.
-const _: () = assert!(2 * 63 * 127 <= i16::MAX as i32);
+// Two products of a step, over all steps of a chain, fit 16 bits: the largest code meets the largest activation.
+const _: () = assert!(4 * 2 * 31 * 127 <= i16::MAX as i32);
+const _: () = assert!(2 * 2 * 63 * 127 <= i16::MAX as i32);
 
 /// Activations for narrow codes, or their even and odd bytes in 16 bits for wide ones.
 type Activations = [__m256i; 2];
 
-impl<const WIDE: bool> Simd for Avx2<WIDE> {
+impl<const BITS: u32> Simd for Avx2<BITS> {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type W = [__m256i; 2];
     type X = Activations;
+    /// 16 bits, or 32 for wide codes.
+    type P = [__m256i; 2];
     type T = [__m256i; 2];
+    const CHAIN: usize = match BITS {
+        ..=5 => 4,
+        6 => 2,
+        _ => 4,
+    };
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> [__m256; 2] {
@@ -65,6 +74,14 @@ impl<const WIDE: bool> Simd for Avx2<WIDE> {
         unsafe { [_mm256_set1_epi32(value); 2] }
     }
     #[inline(always)]
+    unsafe fn load_i32(from: *const i32) -> [__m256i; 2] {
+        unsafe { [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(8).cast())] }
+    }
+    #[inline(always)]
+    unsafe fn add_i32(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+        unsafe { [_mm256_add_epi32(a[0], b[0]), _mm256_add_epi32(a[1], b[1])] }
+    }
+    #[inline(always)]
     unsafe fn below(high: [__m256i; 2], offset: [__m256i; 2]) -> [__m256i; 2] {
         unsafe {
             let low_half = _mm256_add_epi32(_mm256_slli_epi32::<7>(high[0]), offset[0]);
@@ -83,7 +100,7 @@ impl<const WIDE: bool> Simd for Avx2<WIDE> {
     unsafe fn activations(from: *const i8) -> Activations {
         unsafe {
             let bytes = _mm256_set1_epi32(from.cast::<i32>().read_unaligned());
-            if WIDE {
+            if BITS == 8 {
                 [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes)), _mm256_srai_epi16::<8>(bytes)]
             } else {
                 [bytes, bytes]
@@ -91,19 +108,33 @@ impl<const WIDE: bool> Simd for Avx2<WIDE> {
         }
     }
     #[inline(always)]
-    unsafe fn dot(mut acc: [__m256i; 2], codes: [__m256i; 2], activations: Activations) -> [__m256i; 2] {
+    unsafe fn begin(sums: [__m256i; 2]) -> [__m256i; 2] {
+        unsafe { if BITS == 8 { sums } else { [_mm256_setzero_si256(); 2] } }
+    }
+    #[inline(always)]
+    unsafe fn dot(mut products: [__m256i; 2], codes: [__m256i; 2], activations: Activations) -> [__m256i; 2] {
         unsafe {
-            for (acc, codes) in acc.iter_mut().zip(codes) {
-                let fours = if WIDE {
+            for (products, codes) in products.iter_mut().zip(codes) {
+                *products = if BITS == 8 {
                     let even = _mm256_and_si256(codes, _mm256_set1_epi16(0xff));
                     let even = _mm256_madd_epi16(even, activations[0]);
-                    _mm256_add_epi32(even, _mm256_madd_epi16(_mm256_srli_epi16::<8>(codes), activations[1]))
+                    let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(codes), activations[1]);
+                    _mm256_add_epi32(*products, _mm256_add_epi32(even, odd))
                 } else {
-                    _mm256_madd_epi16(_mm256_maddubs_epi16(codes, activations[0]), _mm256_set1_epi16(1))
+                    _mm256_add_epi16(*products, _mm256_maddubs_epi16(codes, activations[0]))
                 };
-                *acc = _mm256_add_epi32(*acc, fours);
             }
-            acc
+            products
+        }
+    }
+    #[inline(always)]
+    unsafe fn end(sums: [__m256i; 2], products: [__m256i; 2]) -> [__m256i; 2] {
+        unsafe {
+            if BITS == 8 {
+                return products;
+            }
+            let wide = products.map(|pairs| _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            [_mm256_add_epi32(sums[0], wide[0]), _mm256_add_epi32(sums[1], wide[1])]
         }
     }
     #[inline(always)]
@@ -266,6 +297,113 @@ impl<const WIDE: bool> Simd for Avx2<WIDE> {
     }
 }
 
+/// One register of bytes.
+struct Bytes;
+
+impl Register for Bytes {
+    const BYTES: usize = 32;
+    type V = __m256i;
+
+    #[inline(always)]
+    unsafe fn zero() -> __m256i {
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> __m256i {
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(from: *const u8, len: usize) -> __m256i {
+        unsafe {
+            let places = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+            _mm256_maskload_epi32(from.cast(), _mm256_cmpgt_epi32(_mm256_set1_epi32(len as i32), places))
+        }
+    }
+    #[inline(always)]
+    unsafe fn gather_16(from: *const i8, step: usize) -> __m256i {
+        unsafe {
+            let first = _mm256_castsi128_si256(_mm_loadu_si128(from.cast()));
+            _mm256_inserti128_si256::<1>(first, _mm_loadu_si128(from.add(step).cast()))
+        }
+    }
+    #[inline(always)]
+    unsafe fn gather_32(from: *const i8, _: usize) -> __m256i {
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn field<const SHIFT: u32, const MASK: u8>(bytes: __m256i) -> __m256i {
+        unsafe {
+            let shifted = _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(SHIFT as i32));
+            _mm256_and_si256(if SHIFT == 0 { bytes } else { shifted }, _mm256_set1_epi8(MASK as i8))
+        }
+    }
+    #[inline(always)]
+    unsafe fn fp4(codes: __m256i) -> __m256i {
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(FP4_CODES.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, codes)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot<const PLANES: usize, const WIDE: bool>(
+        codes: &[__m256i; PLANES],
+        high: &[__m256i; PLANES],
+        low: &[__m256i; PLANES],
+    ) -> __m256i {
+        unsafe {
+            // Products with the high and the low bytes of the activations, in pairs.
+            let pairs = |codes: &[__m256i; PLANES]| {
+                let mut pairs = [_mm256_maddubs_epi16(codes[0], high[0]), _mm256_maddubs_epi16(codes[0], low[0])];
+                for plane in 1..PLANES {
+                    pairs[0] = _mm256_add_epi16(pairs[0], _mm256_maddubs_epi16(codes[plane], high[plane]));
+                    pairs[1] = _mm256_add_epi16(pairs[1], _mm256_maddubs_epi16(codes[plane], low[plane]));
+                }
+                pairs
+            };
+            let fours = |pairs: [__m256i; 2], factor: i16| {
+                let high = _mm256_madd_epi16(pairs[0], _mm256_set1_epi16(128 * factor));
+                _mm256_add_epi32(high, _mm256_madd_epi16(pairs[1], _mm256_set1_epi16(factor)))
+            };
+            if WIDE {
+                // Half a code at a time: two products of whole ones do not fit 16 bits.
+                let lower = codes.map(|codes| Self::field::<0, 15>(codes));
+                let upper = codes.map(|codes| Self::field::<4, 15>(codes));
+                _mm256_add_epi32(fours(pairs(&lower), 1), fours(pairs(&upper), 16))
+            } else {
+                fours(pairs(codes), 1)
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sum_lanes([a, b, c, d]: [__m256i; 4]) -> __m256i {
+        unsafe {
+            let ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+            let cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+            _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_groups<const GROUP: usize>(to: *mut i32, lanes: __m256i) {
+        unsafe {
+            let [low, high] = [_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes)];
+            if GROUP == 16 {
+                _mm_storeu_si128(to.cast(), low);
+                _mm_storeu_si128(to.add(16).cast(), high);
+            } else {
+                _mm_storeu_si128(to.cast(), _mm_add_epi32(low, high));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(line: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+    }
+}
+
 /// See [`Ops::spread`].
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn spread(packing: Packing, from: *const u8, count: usize, to: *mut u8) {
@@ -350,15 +488,32 @@ macro_rules! with_features {
 
 with_features! {
     fn quantize_row(layout: ActivationLayout, x: *const f32, columns: usize, out: QuantizedPointers, row: usize) =
-        simd::quantize_row::<Avx2<false>>(layout, x, columns, out, row);
+        simd::quantize_row::<Avx2<5>>(layout, x, columns, out, row);
     fn parameters(matrix: &Matrix, block: usize, scales: *mut f32, biases: *mut f32) =
-        simd::parameters::<Avx2<false>>(matrix, block, scales, biases);
-    fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx2<false>>(fill);
-    fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx2<false>>(row);
-    fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx2<false>>(lanes, out);
-    fn tile_integer<const WIDE: bool, const R: usize, const P: usize>(tile: &TileInteger) =
-        simd::tile_integer::<Avx2<WIDE>, R, P>(tile);
-    fn tile_f32<const R: usize, const N: usize>(tile: &TileF32) = simd::tile_f32::<Avx2<false>, R, N>(tile);
+        simd::parameters::<Avx2<5>>(matrix, block, scales, biases);
+    fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx2<5>>(fill);
+    fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx2<5>>(row);
+    fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx2<5>>(lanes, out);
+    fn prefetch(bytes: *const u8, len: usize) = simd::prefetch::<Avx2<5>>(bytes, len);
+    fn group_sums(sums: &GroupSums) = few::group_sums::<Bytes>(sums);
+    fn finish(finish: &Finish) = few::finish::<Avx2<5>>(finish);
+    fn tile_integer<const BITS: u32, const R: usize, const P: usize>(tile: &TileInteger) =
+        simd::tile_integer::<Avx2<BITS>, R, P>(tile);
+    fn tile_f32<const R: usize, const N: usize>(tile: &TileF32) = simd::tile_f32::<Avx2<5>, R, N>(tile);
+}
+
+macro_rules! tiles {
+    ($bits:literal, 1) => {
+        &[
+            tile_integer::<$bits, 1, 1>,
+            tile_integer::<$bits, 2, 1>,
+            tile_integer::<$bits, 3, 1>,
+            tile_integer::<$bits, 4, 1>,
+        ]
+    };
+    ($bits:literal, 2) => {
+        &[tile_integer::<$bits, 1, 2>, tile_integer::<$bits, 2, 2>]
+    };
 }
 
 pub(super) static OPS: Ops = Ops {
@@ -368,12 +523,18 @@ pub(super) static OPS: Ops = Ops {
     spread,
     decode_row,
     sum_outputs,
+    few: Some(FewOps { group_sums, finish, prefetch, most_rows: 4 }),
     code_offset: |packing| {
         if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 }
     },
-    tiles_one_panel: &[tile_integer::<false, 1, 1>, tile_integer::<false, 2, 1>],
-    tiles_two_panels: &[tile_integer::<false, 1, 2>, tile_integer::<false, 2, 2>],
-    tiles_one_panel_wide: &[tile_integer::<true, 1, 1>, tile_integer::<true, 2, 1>],
-    tiles_two_panels_wide: &[tile_integer::<true, 1, 2>, tile_integer::<true, 2, 2>],
+    panels: 1,
+    tiles: |packing, panels| match (packing, panels) {
+        (Packing::Affine(8), 1) => tiles!(8, 1),
+        (Packing::Affine(8), _) => tiles!(8, 2),
+        (Packing::Affine(6), 1) => tiles!(6, 1),
+        (Packing::Affine(6), _) => tiles!(6, 2),
+        (_, 1) => tiles!(5, 1),
+        (_, _) => tiles!(5, 2),
+    },
     tiles_f32: &[(tile_f32::<1, 4>, 4), (tile_f32::<2, 2>, 2), (tile_f32::<3, 2>, 2)],
 };

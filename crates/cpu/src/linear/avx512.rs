@@ -6,7 +6,8 @@
 
 use std::arch::x86_64::*;
 
-use super::driver::{Ops, TileIntegerFn};
+use super::driver::{FewOps, Ops, TileIntegerFn};
+use super::few::{self, Finish, GroupSums, Register};
 use super::matrix::{Matrix, Packing};
 use super::quantized_rows::{ActivationLayout, QuantizedPointers};
 use super::simd::{self, DecodeRow, FP4_OFFSET, FillPanel, Simd, TileF32, TileInteger};
@@ -21,7 +22,9 @@ impl Simd for Avx512 {
     type I = __m512i;
     type W = __m512i;
     type X = __m512i;
+    type P = __m512i;
     type T = __m512i;
+    const CHAIN: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> __m512 {
@@ -52,6 +55,14 @@ impl Simd for Avx512 {
         unsafe { _mm512_set1_epi32(value) }
     }
     #[inline(always)]
+    unsafe fn load_i32(from: *const i32) -> __m512i {
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn add_i32(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
     unsafe fn below(high: __m512i, offset: __m512i) -> __m512i {
         unsafe { _mm512_add_epi32(_mm512_slli_epi32::<7>(high), offset) }
     }
@@ -66,6 +77,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn activations(from: *const i8) -> __m512i {
         unsafe { _mm512_set1_epi32(from.cast::<i32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn begin(sums: __m512i) -> __m512i {
+        sums
+    }
+    #[inline(always)]
+    unsafe fn end(_: __m512i, products: __m512i) -> __m512i {
+        products
     }
     #[inline(always)]
     unsafe fn dot(acc: __m512i, codes: __m512i, activations: __m512i) -> __m512i {
@@ -192,6 +211,108 @@ impl Simd for Avx512 {
     }
 }
 
+impl Register for Avx512 {
+    const BYTES: usize = 64;
+    type V = __m512i;
+
+    #[inline(always)]
+    unsafe fn zero() -> __m512i {
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> __m512i {
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(from: *const u8, len: usize) -> __m512i {
+        unsafe { _mm512_maskz_loadu_epi8((1u64 << len) - 1, from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn gather_16(from: *const i8, step: usize) -> __m512i {
+        unsafe {
+            let at = |piece: usize| _mm_loadu_si128(from.add(piece * step).cast());
+            let first = _mm512_castsi128_si512(at(0));
+            let two = _mm512_inserti32x4::<1>(first, at(1));
+            _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(two, at(2)), at(3))
+        }
+    }
+    #[inline(always)]
+    unsafe fn gather_32(from: *const i8, step: usize) -> __m512i {
+        unsafe {
+            let first = _mm512_castsi256_si512(_mm256_loadu_si256(from.cast()));
+            _mm512_inserti64x4::<1>(first, _mm256_loadu_si256(from.add(step).cast()))
+        }
+    }
+    #[inline(always)]
+    unsafe fn field<const SHIFT: u32, const MASK: u8>(bytes: __m512i) -> __m512i {
+        unsafe { <Avx512 as Simd>::field::<SHIFT, MASK>(bytes) }
+    }
+    #[inline(always)]
+    unsafe fn fp4(codes: __m512i) -> __m512i {
+        unsafe { <Avx512 as Simd>::fp4(codes) }
+    }
+    #[inline(always)]
+    unsafe fn dot<const PLANES: usize, const WIDE: bool>(
+        codes: &[__m512i; PLANES],
+        high: &[__m512i; PLANES],
+        low: &[__m512i; PLANES],
+    ) -> __m512i {
+        unsafe {
+            let mut sum = _mm512_setzero_si512();
+            for plane in 0..PLANES {
+                sum = _mm512_dpbusd_epi32(sum, codes[plane], high[plane]);
+            }
+            sum = _mm512_slli_epi32::<7>(sum);
+            for plane in 0..PLANES {
+                sum = _mm512_dpbusd_epi32(sum, codes[plane], low[plane]);
+            }
+            sum
+        }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sum_lanes([a, b, c, d]: [__m512i; 4]) -> __m512i {
+        unsafe {
+            let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+            _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_groups<const GROUP: usize>(to: *mut i32, lanes: __m512i) {
+        unsafe {
+            let halves = [_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64::<1>(lanes)];
+            match GROUP {
+                16 => {
+                    for (half, lanes) in halves.into_iter().enumerate() {
+                        _mm_storeu_si128(to.add(32 * half).cast(), _mm256_castsi256_si128(lanes));
+                        _mm_storeu_si128(to.add(32 * half + 16).cast(), _mm256_extracti128_si256::<1>(lanes));
+                    }
+                }
+                32 => {
+                    for (half, lanes) in halves.into_iter().enumerate() {
+                        let high = _mm256_extracti128_si256::<1>(lanes);
+                        let sum = _mm_add_epi32(_mm256_castsi256_si128(lanes), high);
+                        _mm_storeu_si128(to.add(16 * half).cast(), sum);
+                    }
+                }
+                _ => {
+                    let both = _mm256_add_epi32(halves[0], halves[1]);
+                    let sum = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+                    _mm_storeu_si128(to.cast(), sum);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(line: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+    }
+}
+
 macro_rules! with_features {
     ($(fn $name:ident $(<$(const $constant:ident),*>)? ($($argument:ident: $type:ty),*) = $body:expr;)*) => {
         $(
@@ -212,6 +333,9 @@ with_features! {
     fn fill_panel(fill: &FillPanel) = simd::fill_panel::<Avx512>(fill);
     fn decode_row(row: &DecodeRow) = simd::decode_row::<Avx512>(row);
     fn sum_outputs(lanes: *const f32, out: *mut f32) = simd::sum_outputs::<Avx512>(lanes, out);
+    fn prefetch(bytes: *const u8, len: usize) = simd::prefetch::<Avx512>(bytes, len);
+    fn group_sums(sums: &GroupSums) = few::group_sums::<Avx512>(sums);
+    fn finish(finish: &Finish) = few::finish::<Avx512>(finish);
     fn tile_integer<const R, const P>(tile: &TileInteger) = simd::tile_integer::<Avx512, R, P>(tile);
     fn tile_f32<const R, const N>(tile: &TileF32) = simd::tile_f32::<Avx512, R, N>(tile);
 }
@@ -284,13 +408,12 @@ const fn ops(spread: unsafe fn(Packing, *const u8, usize, *mut u8)) -> Ops {
         spread,
         decode_row,
         sum_outputs,
+        few: Some(FewOps { group_sums, finish, prefetch, most_rows: 2 }),
         code_offset: |packing| {
             if packing == Packing::Fp4 { -i32::from(FP4_OFFSET) } else { 0 }
         },
-        tiles_one_panel: TILES_ONE_PANEL,
-        tiles_two_panels: TILES_TWO_PANELS,
-        tiles_one_panel_wide: TILES_ONE_PANEL,
-        tiles_two_panels_wide: TILES_TWO_PANELS,
+        panels: 2,
+        tiles: |_, panels| if panels == 1 { TILES_ONE_PANEL } else { TILES_TWO_PANELS },
         tiles_f32: const {
             &[
                 (tile_f32::<1, 8>, 8),

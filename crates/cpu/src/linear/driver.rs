@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
+use super::few::{Finish, GroupSums, ROWS_AT_ONCE, SHORTEST_GROUP_BYTES, SLACK_GROUPS};
 use super::matrix::{LANES, Matrix, Packing};
 use super::quantized_rows::{ActivationLayout, PIECE, QuantizedPointers, VALUE_STRIDE};
-use super::scratch::{BLOCKS_F32, Buffers, INPUTS_F32, PARTIAL_STRIDE, ROWS_F32, ROWS_INTEGER, Scratch};
+use super::scratch::{BLOCKS_F32, Buffers, INPUTS_F32, PARTIAL_STRIDE, ROWS_F32, ROWS_FEW, ROWS_INTEGER, Scratch};
 use super::simd::{DecodeRow, FillPanel, PanelSource, TileBiases, TileF32, TileInteger};
 use super::{InputRows, Product};
 
@@ -24,18 +25,26 @@ pub(super) struct Ops {
     pub spread: unsafe fn(Packing, from: *const u8, count: usize, to: *mut u8),
     pub decode_row: unsafe fn(&DecodeRow),
     pub sum_outputs: unsafe fn(*const f32, *mut f32),
+    /// Products of few rows; `None` where panels serve them as well.
+    pub few: Option<FewOps>,
     /// What a panel's codes lack to the true ones.
     pub code_offset: fn(Packing) -> i32,
-    /// Tiles of one panel, for 1, 2, ... rows.
-    pub tiles_one_panel: &'static [TileIntegerFn],
-    /// Tiles of two panels, likewise.
-    pub tiles_two_panels: &'static [TileIntegerFn],
-    /// As above for codes of 8 bits, where they need other instructions.
-    pub tiles_one_panel_wide: &'static [TileIntegerFn],
-    /// Likewise.
-    pub tiles_two_panels_wide: &'static [TileIntegerFn],
+    /// Panels of a tile: 1 or 2.
+    pub panels: usize,
+    /// Tiles of one panel or two of such codes, for 1, 2, ... rows.
+    pub tiles: fn(Packing, panels: usize) -> &'static [TileIntegerFn],
     /// Tiles of the exact path, for 1, 2, ... rows.
     pub tiles_f32: &'static [TileF32Fn],
+}
+
+/// Products of few rows; what the functions do stands in `few.rs`.
+pub(super) struct FewOps {
+    pub group_sums: unsafe fn(&GroupSums),
+    pub finish: unsafe fn(&Finish),
+    /// Asks for some bytes, which need not be readable, to be brought to the caches.
+    pub prefetch: unsafe fn(*const u8, usize),
+    /// With more rows panels are faster.
+    pub most_rows: usize,
 }
 
 /// Processors fetch ahead within a row by themselves once they have seen some of it; rows up to this long end
@@ -87,12 +96,132 @@ unsafe fn staged_rows(matrix: &Matrix, block: usize, range: Range<usize>, stagin
 /// As [`Kernels::linear_integer`](super::Kernels::linear_integer); the processor has the instruction set of `ops`.
 pub(super) unsafe fn linear_integer(ops: &Ops, product: &Product, x: QuantizedPointers, scratch: &mut Scratch) {
     let buffers = scratch.buffers(product.matrix);
-    let blocks = product.outputs.start / LANES..product.outputs.end.div_ceil(LANES);
+    let mut blocks = product.outputs.start / LANES..product.outputs.end.div_ceil(LANES);
+    if let Some(few) = &ops.few
+        && product.rows.len() <= few.most_rows.min(ROWS_FEW)
+        && group_bytes(product.matrix) >= SHORTEST_GROUP_BYTES
+    {
+        // The block that holds less than sixteen outputs is for panels.
+        let whole = blocks.start..(product.outputs.end / LANES).max(blocks.start);
+        for block in whole.clone() {
+            // SAFETY: as above.
+            unsafe { block_of_few(ops, few, product, block, x, &buffers) };
+        }
+        blocks.start = whole.end;
+    }
     for rows in pieces(product.rows.clone(), ROWS_INTEGER) {
-        for pair in pieces(blocks.clone(), 2) {
+        for pair in pieces(blocks.clone(), ops.panels) {
             // SAFETY: as above.
             unsafe { panels_integer(ops, product, rows.clone(), pair, x, &buffers) };
         }
+    }
+}
+
+/// How the bytes of a matrix hold their codes, and the bits of each; codes that must be spread take whole bytes.
+fn source(packing: Packing) -> (PanelSource, usize) {
+    match packing {
+        Packing::Affine(2) => (PanelSource::Pairs, 2),
+        Packing::Affine(4) => (PanelSource::Nibbles, 4),
+        Packing::Affine(8) => (PanelSource::Bytes, 8),
+        Packing::Fp4 => (PanelSource::Fp4, 4),
+        _ => (PanelSource::Spread, 8),
+    }
+}
+
+/// Bytes of a group, as kernels read them.
+fn group_bytes(matrix: &Matrix) -> usize {
+    matrix.group_size() * source(matrix.packing).1 / 8
+}
+
+/// Few rows times a block of sixteen outputs.
+unsafe fn block_of_few(
+    ops: &Ops,
+    few: &FewOps,
+    product: &Product,
+    block: usize,
+    x: QuantizedPointers,
+    buffers: &Buffers,
+) {
+    let matrix = product.matrix;
+    let (groups, group_size) = (matrix.groups(), matrix.group_size());
+    let (source, bits) = source(matrix.packing);
+    let out_stride = (groups + SLACK_GROUPS) * LANES;
+    let first_row = product.rows.start;
+    for quarter in (0..LANES).step_by(ROWS_AT_ONCE) {
+        // SAFETY: sixteen whole rows of the matrix, and the buffers made for its groups.
+        unsafe {
+            let weights = matrix.weight_bytes().as_ptr().add((block * LANES + quarter) * matrix.row_bytes);
+            let sums = GroupSums {
+                source,
+                group_bytes: group_bytes(matrix),
+                weights,
+                stride: matrix.row_bytes,
+                bytes: matrix.columns() * bits / 8,
+                ahead: ROWS_AT_ONCE * matrix.row_bytes,
+                values: x.values.add(x.value_at(first_row, 0)),
+                piece_stride: x.piece_stride,
+                rows: product.rows.len(),
+                out: buffers.group_sums.add(quarter),
+                out_stride,
+            };
+            if source != PanelSource::Spread {
+                (few.group_sums)(&sums);
+                continue;
+            }
+            let spread_stride = PIECE + OVERREAD_BYTES;
+            for piece in pieces(0..groups, PIECE / group_size) {
+                let columns = piece.len() * group_size;
+                let bytes = piece.start * group_size * matrix.packing.bits() / 8;
+                for row in 0..ROWS_AT_ONCE {
+                    let from = weights.add(row * matrix.row_bytes + bytes);
+                    (few.prefetch)(from.wrapping_add(sums.ahead), columns * matrix.packing.bits() / 8);
+                    let codes = buffers.codes.add(row * spread_stride);
+                    spread_within(ops, matrix, from, columns, codes, buffers);
+                }
+                (few.group_sums)(&GroupSums {
+                    weights: buffers.codes,
+                    stride: spread_stride,
+                    bytes: columns,
+                    ahead: 0,
+                    values: sums.values.add(piece.start * group_size / PIECE * x.piece_stride),
+                    out: sums.out.add(piece.start * LANES),
+                    ..sums
+                });
+            }
+        }
+    }
+    // SAFETY: as above; the product's output rows.
+    unsafe {
+        (ops.parameters)(matrix, block, buffers.scales, buffers.biases);
+        for row in product.rows.clone() {
+            let at = row * x.group_stride;
+            (few.finish)(&Finish {
+                groups,
+                sums: buffers.group_sums.add((row - first_row) * out_stride),
+                code_offset: (ops.code_offset)(matrix.packing),
+                scales: buffers.scales,
+                biases: matrix.has_biases.then_some(buffers.biases),
+                activation_scales: x.scales.add(at),
+                activation_sums: x.sums.add(at),
+                scaled_sums: x.scaled_sums.add(at),
+                out: product.out.start.add(row * product.out.stride + block * LANES),
+            });
+        }
+    }
+}
+
+/// Spreads the codes of a piece of a row, of which nothing past the matrix's bytes is read.
+unsafe fn spread_within(ops: &Ops, matrix: &Matrix, from: *const u8, columns: usize, to: *mut u8, buffers: &Buffers) {
+    let bytes = columns * matrix.packing.bits() / 8;
+    let end = matrix.weight_bytes().as_ptr_range().end;
+    // SAFETY: the piece lies in the matrix; the staging buffer has room for it and what is read past it.
+    unsafe {
+        let mut from = from;
+        if from.wrapping_add(bytes + OVERREAD_BYTES) > end {
+            buffers.staging.copy_from_nonoverlapping(from, bytes);
+            from = buffers.staging;
+        }
+        (ops.spread)(matrix.packing, from, columns, to);
     }
 }
 
@@ -127,13 +256,7 @@ unsafe fn panels_integer(
     } else {
         (buffers.partial, PARTIAL_STRIDE)
     };
-    let wide = matrix.packing == Packing::Affine(8);
-    let tiles = match (blocks.len(), wide) {
-        (1, false) => ops.tiles_one_panel,
-        (1, true) => ops.tiles_one_panel_wide,
-        (_, false) => ops.tiles_two_panels,
-        (_, true) => ops.tiles_two_panels_wide,
-    };
+    let tiles = (ops.tiles)(matrix.packing, blocks.len());
     let bits = matrix.packing.bits();
     for piece in pieces(0..groups, PIECE / group_size) {
         let bytes = piece.start * group_size * bits / 8..piece.end * group_size * bits / 8;

@@ -11,6 +11,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod driver;
+mod few;
 mod matrix;
 #[cfg(target_arch = "aarch64")]
 mod neon;

@@ -30,6 +30,8 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     type I = [int32x4_t; 4];
     type W = [int8x16_t; 4];
     type X = int8x16_t;
+    type P = Self::I;
+    const CHAIN: usize = 4;
     type T = [uint8x16_t; 4];
 
     #[inline(always)]
@@ -63,6 +65,14 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         unsafe { [vdupq_n_s32(value); 4] }
     }
     #[inline(always)]
+    unsafe fn load_i32(from: *const i32) -> Self::I {
+        unsafe { each(|i| vld1q_s32(from.add(4 * i))) }
+    }
+    #[inline(always)]
+    unsafe fn add_i32(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { each(|i| vaddq_s32(a[i], b[i])) }
+    }
+    #[inline(always)]
     unsafe fn below(high: Self::I, offset: Self::I) -> Self::I {
         unsafe { each(|i| vaddq_s32(vshlq_n_s32::<7>(high[i]), offset[i])) }
     }
@@ -77,6 +87,14 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
     unsafe fn activations(from: *const i8) -> int8x16_t {
         unsafe { vreinterpretq_s8_s32(vdupq_n_s32(from.cast::<i32>().read_unaligned())) }
+    }
+    #[inline(always)]
+    unsafe fn begin(sums: Self::I) -> Self::I {
+        sums
+    }
+    #[inline(always)]
+    unsafe fn end(_: Self::I, products: Self::I) -> Self::I {
+        products
     }
     #[inline(always)]
     unsafe fn dot(acc: Self::I, codes: Self::W, activations: int8x16_t) -> Self::I {
@@ -369,13 +387,15 @@ const fn ops<const DOT: bool>() -> Ops {
         spread,
         decode_row,
         sum_outputs,
+        few: None,
         code_offset: |packing| {
             if packing == Packing::Affine(8) { i32::from(WIDE_OFFSET) } else { 0 }
         },
-        tiles_one_panel: const { &[tile_integer::<DOT, 1, 1>, tile_integer::<DOT, 2, 1>] },
-        tiles_two_panels: const { &[tile_integer::<DOT, 1, 2>, tile_integer::<DOT, 2, 2>] },
-        tiles_one_panel_wide: const { &[tile_integer::<DOT, 1, 1>, tile_integer::<DOT, 2, 1>] },
-        tiles_two_panels_wide: const { &[tile_integer::<DOT, 1, 2>, tile_integer::<DOT, 2, 2>] },
+        panels: 2,
+        tiles: |_, panels| match panels {
+            1 => const { &[tile_integer::<DOT, 1, 1>, tile_integer::<DOT, 2, 1>] },
+            _ => const { &[tile_integer::<DOT, 1, 2>, tile_integer::<DOT, 2, 2>] },
+        },
         tiles_f32: const { &[(tile_f32::<1, 4>, 4), (tile_f32::<2, 2>, 2), (tile_f32::<3, 2>, 2)] },
     }
 }

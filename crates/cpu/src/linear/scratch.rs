@@ -1,10 +1,13 @@
 //! Memory that one thread needs during a product, made at load so that a product allocates nothing.
 
+use super::few::SLACK_GROUPS;
 use super::matrix::{LANES, Matrix};
 use super::quantized_rows::PIECE;
 
 /// Rows that share one filling of panels.
 pub(super) const ROWS_INTEGER: usize = 512;
+/// Rows that are read through without panels, at most.
+pub(super) const ROWS_FEW: usize = 4;
 /// Inputs of a block of decoded weights.
 pub(super) const INPUTS_F32: usize = 256;
 /// Rows that share one decoding of weights.
@@ -30,6 +33,7 @@ fn lines(bytes: usize) -> Box<[Line]> {
 pub struct Scratch {
     parameters: Box<[Line]>,
     parameter_len: usize,
+    group_sums: Box<[Line]>,
     panels: Box<[Line]>,
     staging: Box<[Line]>,
     codes: Box<[Line]>,
@@ -45,6 +49,8 @@ pub(super) struct Buffers {
     pub scales: *mut f32,
     /// Biases, likewise.
     pub biases: *mut f32,
+    /// Integer sums of the groups of a block of outputs, `[ROWS_FEW][groups and slack][16]`.
+    pub group_sums: *mut i32,
     /// Two panels of one piece; they fit a first-level cache of 32 KiB with room for activations.
     pub panels: *mut u8,
     /// Sixteen rows of packed bytes of INPUTS_F32 inputs.
@@ -69,6 +75,7 @@ impl Scratch {
         Scratch {
             parameters: lines(4 * 2 * parameter_len + SLACK_BYTES),
             parameter_len,
+            group_sums: lines(4 * ROWS_FEW * (groups + SLACK_GROUPS) * LANES),
             // A group of fewer bytes than a kernel's unit fills up to three more units of codes.
             panels: lines(2 * PIECE * LANES + 64 * SLACK_BYTES),
             staging: lines(LANES * (4 * INPUTS_F32 + SLACK_BYTES)),
@@ -87,6 +94,7 @@ impl Scratch {
         Buffers {
             scales,
             biases: scales.wrapping_add(self.parameter_len),
+            group_sums: self.group_sums.as_mut_ptr().cast(),
             panels: self.panels.as_mut_ptr().cast(),
             staging: self.staging.as_mut_ptr().cast(),
             codes: self.codes.as_mut_ptr().cast(),

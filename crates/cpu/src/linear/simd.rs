@@ -21,8 +21,12 @@ pub(super) trait Simd {
     type W: Copy;
     /// Four activations, ready to be multiplied with each output's codes.
     type X: Copy;
+    /// Sums of products over some steps.
+    type P: Copy;
     /// Four bytes of each of sixteen rows.
     type T: Copy;
+    /// Steps whose products [`Simd::P`] can hold: 1, 2 or 4.
+    const CHAIN: usize;
 
     unsafe fn splat(value: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;
@@ -32,6 +36,8 @@ pub(super) trait Simd {
     /// `a * b + c`, rounded once.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     unsafe fn splat_i32(value: i32) -> Self::I;
+    unsafe fn load_i32(from: *const i32) -> Self::I;
+    unsafe fn add_i32(a: Self::I, b: Self::I) -> Self::I;
     /// `high * 128 + offset`, wrapping.
     unsafe fn below(high: Self::I, offset: Self::I) -> Self::I;
     unsafe fn to_f32(value: Self::I) -> Self::F;
@@ -39,8 +45,12 @@ pub(super) trait Simd {
     unsafe fn codes(from: *const u8) -> Self::W;
     /// Four activations.
     unsafe fn activations(from: *const i8) -> Self::X;
-    /// `acc[n] + sum over i of codes[n][i] * activations[i]`.
-    unsafe fn dot(acc: Self::I, codes: Self::W, activations: Self::X) -> Self::I;
+    /// What products are added to, to go on with these sums.
+    unsafe fn begin(sums: Self::I) -> Self::P;
+    /// `products[n] + sum over i of codes[n][i] * activations[i]`.
+    unsafe fn dot(products: Self::P, codes: Self::W, activations: Self::X) -> Self::P;
+    /// The sums that products began with, and the products.
+    unsafe fn end(sums: Self::I, products: Self::P) -> Self::I;
     /// Sixteen unsigned bytes.
     unsafe fn from_u8(from: *const u8) -> Self::F;
     /// Sixteen bf16.
@@ -403,15 +413,28 @@ pub(super) unsafe fn tile_integer<S: Simd, const R: usize, const P: usize>(tile:
                 }
                 let (mut panel, mut values) = (panel, values.add(plane * PIECE));
                 for _ in 0..tile.steps / 4 {
-                    for step in 0..4 {
-                        let mut codes = [S::codes(panel.add(64 * step)); P];
-                        for p in 1..P {
-                            codes[p] = S::codes(panel.add(p * tile.panel_stride + 64 * step));
+                    for chain in (0..4).step_by(S::CHAIN) {
+                        let mut products = [[S::begin(sums[0][0]); P]; R];
+                        for r in 0..R {
+                            for p in 0..P {
+                                products[r][p] = S::begin(sums[r][p]);
+                            }
+                        }
+                        for step in chain..chain + S::CHAIN {
+                            let mut codes = [S::codes(panel.add(64 * step)); P];
+                            for p in 1..P {
+                                codes[p] = S::codes(panel.add(p * tile.panel_stride + 64 * step));
+                            }
+                            for r in 0..R {
+                                let x = S::activations(values.add(r * tile.value_stride + 4 * step));
+                                for p in 0..P {
+                                    products[r][p] = S::dot(products[r][p], codes[p], x);
+                                }
+                            }
                         }
                         for r in 0..R {
-                            let x = S::activations(values.add(r * tile.value_stride + 4 * step));
                             for p in 0..P {
-                                sums[r][p] = S::dot(sums[r][p], codes[p], x);
+                                sums[r][p] = S::end(sums[r][p], products[r][p]);
                             }
                         }
                     }

@@ -60,6 +60,11 @@ impl Format {
 
     /// A matrix of any bytes that the format allows, its weight at an odd address.
     fn matrix(self, rows: usize, columns: usize, seed: u64) -> Matrix {
+        self.matrix_of(rows, columns, seed, None)
+    }
+
+    /// The same with every byte of a quantized weight as given.
+    fn matrix_of(self, rows: usize, columns: usize, seed: u64, byte: Option<u8>) -> Matrix {
         let mut noise = Noise(seed);
         let floats = |noise: &mut Noise, dtype, len| {
             let mut bytes = Vec::new();
@@ -81,7 +86,8 @@ impl Format {
                     QuantFormat::Mxfp8 => 8,
                     _ => 4,
                 };
-                let mut weight: Vec<u8> = (0..rows * columns * bits / 8).map(|_| noise.bits() as u8).collect();
+                let mut weight: Vec<u8> =
+                    (0..rows * columns * bits / 8).map(|_| byte.unwrap_or(noise.bits() as u8)).collect();
                 if format == QuantFormat::Mxfp8 {
                     // No NaN, which would hide all else.
                     weight.iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|byte| *byte -= 1);
@@ -212,6 +218,29 @@ fn every_instruction_set_gives_the_bits_of_the_scalar_twin() {
                             got[rows * outputs..].iter().all(|value| value.is_nan()),
                             "{what:?} writes its rows alone"
                         );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_codes_and_activations_fit_every_sum() {
+    for format in Format::all() {
+        let columns = 4 * format.group_size();
+        // All bits set, and the largest fp4.
+        for byte in [0xff, 0x77] {
+            let matrix = format.matrix_of(16, columns, 3, Some(byte));
+            for value in [1.0, -1.0] {
+                let x = vec![value; 5 * columns];
+                for path in paths(&matrix).into_iter().filter(|path| *path == Path::Integer) {
+                    for rows in [1, 5] {
+                        let want = product(scalar(), path, &matrix, &x, 0..rows, &[0..16]);
+                        for kernels in all_kernels() {
+                            let got = product(kernels, path, &matrix, &x, 0..rows, &[0..16]);
+                            assert_same(&got, &want, &(kernels.isa(), format, byte, value, rows));
+                        }
                     }
                 }
             }
