@@ -1,4 +1,5 @@
-//! The best of several answers: the one whose tokens are likeliest on average, the first of equals.
+//! The best of several answers: of those that came to their end the one whose tokens are likeliest on average, the
+//! first of equals. An answer that failed or was cancelled counts only if none did better.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +16,8 @@ struct Shared {
     left: usize,
     best: Option<Answer>,
     error: Option<Error>,
+    /// Tokens of the prompt that were told to be read.
+    told: usize,
     completion_tokens: usize,
     /// Whether the caller wants to see the log-probabilities too.
     shows_scores: bool,
@@ -22,13 +25,17 @@ struct Shared {
 
 impl Best {
     pub fn new(listener: Box<dyn Listener>, answers: usize, shows_scores: bool) -> Best {
-        let shared = Shared { listener, left: answers, best: None, error: None, completion_tokens: 0, shows_scores };
+        let shared =
+            Shared { listener, left: answers, best: None, error: None, told: 0, completion_tokens: 0, shows_scores };
         Best(Arc::new(Mutex::new(shared)))
     }
 }
 
-/// The mean log-probability of an answer's tokens.
+/// The mean log-probability of an answer's tokens; the length of one that was cancelled.
 fn score(answer: &Answer) -> f64 {
+    if answer.finish == Finish::Cancelled {
+        return answer.ids.len() as f64;
+    }
     let scores = answer.scores.as_deref().unwrap_or_default();
     let sum: f64 = scores.iter().map(|score| f64::from(score.log_probability)).sum();
     if scores.is_empty() { f64::NEG_INFINITY } else { sum / scores.len() as f64 }
@@ -37,8 +44,12 @@ fn score(answer: &Answer) -> f64 {
 impl Listener for Best {
     fn piece(&mut self, piece: Piece) {
         // Which answer is the best is known at the end; until then only reading can be told.
-        if let Piece::Prompt { .. } = piece {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).listener.piece(piece);
+        if let Piece::Prompt { done, .. } = piece {
+            let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if done > shared.told {
+                shared.told = done;
+                shared.listener.piece(piece);
+            }
         }
     }
 
@@ -49,8 +60,8 @@ impl Listener for Best {
             Err(error) => shared.error = Some(error),
             Ok(answer) => {
                 shared.completion_tokens += answer.usage.completion_tokens;
-                let is_cut = answer.finish == Finish::Cancelled;
-                if shared.best.as_ref().is_none_or(|best| is_cut || score(&answer) > score(best)) {
+                let rank = |answer: &Answer| (answer.finish != Finish::Cancelled, score(answer));
+                if shared.best.as_ref().is_none_or(|best| rank(&answer) > rank(best)) {
                     shared.best = Some(answer);
                 }
             }
@@ -59,14 +70,14 @@ impl Listener for Best {
             return;
         }
         let outcome = match (shared.error.take(), shared.best.take()) {
-            (None, Some(mut answer)) => {
+            (_, Some(mut answer)) => {
                 answer.usage.completion_tokens = shared.completion_tokens;
                 if !shared.shows_scores {
                     answer.scores = None;
                 }
                 Ok(answer)
             }
-            (Some(error), _) => Err(error),
+            (Some(error), None) => Err(error),
             (None, None) => return,
         };
         if let Ok(answer) = &outcome {

@@ -153,6 +153,13 @@ impl Client for Follower {
     }
 
     fn ended(&mut self, end: std::result::Result<Finished, Arc<EngineError>>) {
+        if let (Ok(Finished { reason: FinishReason::StopId(id), .. }), Splitter::Chat(parser)) =
+            (&end, &mut self.splitter)
+        {
+            // It is no token of the answer, but it ends the call that is open.
+            let deltas = parser.push(*id);
+            self.tell(deltas);
+        }
         let deltas = self.splitter.finish();
         self.tell(deltas);
         let finished = match end {

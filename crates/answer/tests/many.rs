@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use chat::{ChatOptions, Message};
+use chat::{ChatOptions, Json, Message, Specials};
 use checkpoint::Checkpoint;
 use cpu::{Cpu, CpuOptions};
-use engine::{Engine, EngineOptions, Scheduler, SchedulerOptions};
+use engine::{Constraint, Engine, EngineOptions, Scheduler, SchedulerOptions};
 use markbase_answer::{Answer, Finish, Listener, Piece, Question, Result, Settings, Texts};
 use model::Model;
-use plan::Backend;
+use plan::{Backend, TokenMask};
 
 fn open() -> (Texts, Scheduler, impl Fn(usize) -> Scheduler) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/nano-e-4bit");
@@ -189,4 +189,50 @@ fn media_are_refused_by_place() {
     );
     let refused = texts.chat(&messages.unwrap(), &ChatOptions::default()).unwrap_err().to_string();
     assert_eq!(refused, "messages[0]: the image in it cannot be shown to the model by this version; leave it out");
+}
+
+/// Lets these ids come, one after the other.
+struct Forced(Vec<u32>, usize);
+
+impl Constraint for Forced {
+    fn allowed(&mut self) -> Option<Arc<TokenMask>> {
+        let mut mask = TokenMask::none(self.1);
+        mask.set(*self.0.first()?);
+        Some(Arc::new(mask))
+    }
+    fn accept(&mut self, token: u32) {
+        assert_eq!(self.0.remove(0), token);
+    }
+}
+
+#[test]
+fn a_call_that_a_stop_id_ends_is_a_call() {
+    let (texts, mut scheduler, _) = open();
+    let (vocabulary, tokenizer) = (scheduler.engine().plan().vocabulary(), texts.tokenizer().clone());
+    for (written, calls, text) in [
+        ("<|tool_call>call:get_time<turn|>", &["get_time{}"][..], ""),
+        ("<|tool_call>call:get_time{a:1<turn|>", &["get_time{\"a\":1}"], ""),
+        ("<|tool_call>call:get_time{}<tool_call|><|tool_response>", &["get_time{}"], ""),
+        ("Hi<turn|>", &[], "Hi"),
+    ] {
+        let ids = tokenizer.encode(written, Specials::Parse).unwrap();
+        let question = texts.chat(&[Message::text("user", "Hello!")], &ChatOptions::default()).unwrap();
+        let ear = Ear::default();
+        let mut requests = texts.ask(question, &Settings::default(), Box::new(ear.clone())).unwrap();
+        let mut request = requests.remove(0);
+        request.constraint = Some(Box::new(Forced(ids.clone(), vocabulary)));
+        scheduler.submit(request).unwrap();
+        run(&mut scheduler);
+        let answer = ear.answer.lock().unwrap().take().unwrap().unwrap();
+        let told: Vec<String> =
+            answer.calls.iter().map(|call| format!("{}{}", call.name, Json::Object(call.arguments.clone()))).collect();
+        assert_eq!(
+            (told.as_slice(), answer.text.as_str()),
+            (calls.iter().map(|call| call.to_string()).collect::<Vec<_>>().as_slice(), text),
+            "{written}"
+        );
+        let finish = if calls.is_empty() { Finish::Stop } else { Finish::ToolCalls };
+        assert_eq!((answer.finish, answer.ids.as_slice()), (finish, &ids[..ids.len() - 1]), "{written}");
+        assert_eq!(answer.usage.completion_tokens, ids.len());
+    }
 }

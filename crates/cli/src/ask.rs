@@ -197,6 +197,9 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     Ok((id.parse().map_err(|_| wanted)?, add))
 }
 
+/// The most tokens whose log-probabilities can be asked for in the place of each.
+pub const MOST_LIKELIEST: u32 = 128;
+
 fn not_empty(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("wanted at least one character".into()) } else { Ok(text.to_owned()) }
 }

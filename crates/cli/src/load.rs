@@ -15,6 +15,7 @@ use crate::backends::BackendArguments;
 use crate::builtin;
 use crate::error::Error;
 use crate::progress::{Progress, Unit};
+use crate::screen::visible;
 
 /// Which model.
 #[derive(Args, Clone)]
@@ -54,7 +55,7 @@ impl ModelArguments {
         let checkpoint = Arc::new(self.checkpoint()?);
         let model = Model::read(&checkpoint)?;
         for warning in checkpoint.warnings().iter().chain(&model.warnings) {
-            eprintln!("markbase: warning: {warning}");
+            eprintln!("markbase: warning: {}", visible(&warning.to_string()));
         }
         Ok(Opened { checkpoint, model })
     }
@@ -79,7 +80,7 @@ impl Opened {
     pub fn texts(&self) -> Result<Texts, Error> {
         let texts = Texts::read(self.checkpoint.folder())?;
         for warning in &texts.defaults().warnings {
-            eprintln!("markbase: warning: {warning}");
+            eprintln!("markbase: warning: {}", visible(&warning.to_string()));
         }
         Ok(texts)
     }

@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         // A reader that went away (`| head`) is no failure to report.
         Err(Error::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("markbase: {error}");
+            eprintln!("markbase: {}", screen::visible(&error.to_string()));
             ExitCode::FAILURE
         }
     }

@@ -9,7 +9,7 @@ use answer::{Answer, Finish, Question, Settings, Texts};
 use clap::Args;
 use serde::Serialize;
 
-use crate::ask::{AnswerArguments, ConversationArguments, TemplateArguments};
+use crate::ask::{AnswerArguments, ConversationArguments, MOST_LIKELIEST, TemplateArguments};
 use crate::asking::ask;
 use crate::backends::BackendArguments;
 use crate::error::Error;
@@ -41,7 +41,8 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// With --json: the log-probability of each token, and of the K likeliest in its place.
-    #[arg(long, value_name = "K", requires = "json", num_args = 0..=1, default_missing_value = "0")]
+    #[arg(long, value_name = "K", requires = "json", num_args = 0..=1, default_missing_value = "0",
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_LIKELIEST)))]
     logprobs: Option<u32>,
     /// Answer many questions: a file of JSON lines, each an object with `prompt` or `messages`, and `system`, `tools`,
     /// `thinking`, `id` or any of the options for answers if they differ. Answers are JSON lines, in order.

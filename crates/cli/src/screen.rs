@@ -68,7 +68,7 @@ impl Screen {
     pub fn remark(&mut self, text: &str) -> std::io::Result<()> {
         self.begin(Section::Nothing)?;
         let (dim, plain) = if self.has_colour { (DIM, PLAIN) } else { ("", "") };
-        writeln!(self.out, "{dim}{text}{plain}")?;
+        writeln!(self.out, "{dim}{}{plain}", visible(text))?;
         self.out.flush()
     }
 

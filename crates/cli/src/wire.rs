@@ -101,7 +101,7 @@ impl From<Answer> for Whole {
                 prompt_ms: milliseconds(timings.prompt),
                 decode_ms: milliseconds(timings.decode),
                 prompt_tokens_per_second: per_second(usage.prompt_tokens, timings.prompt),
-                decode_tokens_per_second: per_second(answer.ids.len().saturating_sub(1), timings.decode),
+                decode_tokens_per_second: per_second(timings.decoded, timings.decode),
             },
             logprobs: answer.scores.map(|scores| scores.into_iter().map(Score::from).collect()),
             seed: answer.seed,

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{fails, succeeds};
+use common::{fails, markbase, succeeds};
 use serde_json::{Value, json};
 
 fn write(path: &Path, lines: &[Value]) -> String {
@@ -29,7 +29,11 @@ fn answers_come_in_order_as_if_each_were_asked_alone() {
         json!({"id": 5, "system": "Be brief.", "prompt": "What is the capital of France?", "stop": ["Paris"], "temperature": 0}),
     ];
     let path = write(&folder.path().join("questions.jsonl"), &questions);
-    let answers = lines(&succeeds(&["run", "--batch", &path, "--parallel", "3"]));
+    let output = markbase(&["run", "--batch", &path, "--parallel", "3"]);
+    assert_eq!(output.status.code(), Some(1), "one line has no answer");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "markbase: questions without an answer, each with its reason: 1\n");
+    let answers = lines(&String::from_utf8(output.stdout).unwrap());
     assert_eq!(answers.len(), questions.len());
     for (index, answer) in answers.iter().enumerate() {
         assert_eq!(answer["index"], index);
@@ -71,14 +75,82 @@ fn a_file_of_answers_that_was_cut_short_is_completed() {
     let other = write(&folder.path().join("other.jsonl"), &[json!({"id": "x", "prompt": "Hello!"})]);
     let told = fails(&["run", "--batch", &other, "--out", out_name]);
     assert!(told.contains("line 1 answers no such question of --batch: give another file"), "{told}");
+    let changed: Vec<Value> =
+        (1..9).map(|n| json!({"id": n, "prompt": format!("What is {n} + 5?"), "seed": 3})).collect();
+    write(Path::new(&path), &changed);
+    let told = fails(&arguments);
+    assert!(told.contains("line 1 answers a question that has changed: give another file"), "{told}");
     assert_eq!(std::fs::read_to_string(&out).unwrap(), completed, "nothing is lost");
+}
+
+#[test]
+fn errors_are_asked_again_and_answers_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = "Tell me a short story about a fox and a bear, please. ".repeat(3);
+    let questions: Vec<Value> = ["What is 1 + 4?", long.as_str(), "What is 3 + 4?"]
+        .map(|prompt| json!({"prompt": prompt, "seed": 3, "max_tokens": 4}))
+        .to_vec();
+    let path = write(&folder.path().join("questions.jsonl"), &questions);
+    let out = folder.path().join("answers.jsonl");
+    let out_name = out.to_str().unwrap();
+    let first = markbase(&["run", "--batch", &path, "--out", out_name, "--context", "30"]);
+    assert_eq!(first.status.code(), Some(1));
+    let told = String::from_utf8(first.stderr).unwrap();
+    assert_eq!(
+        told,
+        "markbase: questions without an answer, each with its reason: 1; the same command asks them again\n"
+    );
+    let before = std::fs::read_to_string(&out).unwrap();
+    let before: Vec<&str> = before.lines().collect();
+    assert!(before[1].contains("leaves no room for an answer"), "{before:?}");
+    succeeds(&["run", "--batch", &path, "--out", out_name]);
+    let after = std::fs::read_to_string(&out).unwrap();
+    let after: Vec<&str> = after.lines().collect();
+    assert_eq!((after[0], after[2], after.len()), (before[0], before[2], 3));
+    assert!(after[1].contains("token_ids"), "{after:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no other file stays");
+}
+
+#[test]
+fn a_file_that_holds_no_answers_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder.path().join("questions.jsonl"), &[json!({"prompt": "Hello!"})]);
+    let notes = folder.path().join("notes.txt");
+    for text in ["my notes\nmore of them\n", "a line", "{\"index\":0}\nnotes\n", "[1]\n"] {
+        std::fs::write(&notes, text).unwrap();
+        let told = fails(&["run", "--batch", &path, "--out", notes.to_str().unwrap()]);
+        assert!(told.ends_with("give another file"), "{told}");
+        assert_eq!(std::fs::read_to_string(&notes).unwrap(), text);
+    }
+    let told = fails(&["run", "--batch", &path, "--out", &path]);
+    assert!(told.ends_with("line 1 answers no such question of --batch: give another file"), "{told}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"prompt\":\"Hello!\"}\n");
 }
 
 #[test]
 fn a_line_that_is_no_question_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("questions.jsonl");
-    std::fs::write(&path, "{\"prompt\": \"Hello!\"}\n[1]\n").unwrap();
+    std::fs::write(&path, "{\"prompt\": \"Hello!\"}\n\n[1]\n").unwrap();
     let told = fails(&["run", "--batch", path.to_str().unwrap()]);
-    assert_eq!(told, "--batch: line 2: found a list, wanted an object");
+    assert_eq!(told, "--batch: line 3: found a list, wanted an object");
+    let told = fails(&["run", "--batch", path.to_str().unwrap(), "--tools", "nowhere.json"]);
+    assert!(told.starts_with("nowhere.json: "), "{told}");
+}
+
+#[test]
+fn a_line_that_asks_nothing_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let questions = [
+        json!({"prompt": " "}),
+        json!({"messages": []}),
+        json!({"messages": [{"role": "system", "content": "Be brief."}]}),
+        json!({"prompt": "Hello!", "logprobs": 4_294_967_295_u32}),
+    ];
+    let path = write(&folder.path().join("questions.jsonl"), &questions);
+    let output = markbase(&["run", "--batch", &path]);
+    let told: Vec<Value> =
+        lines(&String::from_utf8(output.stdout).unwrap()).iter().map(|line| line["error"].clone()).collect();
+    let nothing = "nothing is asked: the prompt is empty, or there are no messages";
+    assert_eq!(told, [nothing, nothing, nothing, "logprobs is 4294967295, wanted a number from 0 to 128"]);
 }

@@ -101,4 +101,6 @@ pub struct Timings {
     pub prompt: Duration,
     /// From the first token to the last.
     pub decode: Duration,
+    /// Tokens generated in that time: all but the first.
+    pub decoded: usize,
 }

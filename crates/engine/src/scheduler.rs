@@ -361,6 +361,7 @@ impl Entry {
             queue: started.duration_since(self.submitted),
             prompt: first_token.duration_since(started),
             decode: now.duration_since(first_token),
+            decoded: history.generated().saturating_sub(1),
         };
         client.ended(end.map(|reason| Finished {
             reason,

@@ -17,6 +17,8 @@ pub enum Input {
 pub enum Typed {
     /// A line, or several as one.
     Line(String),
+    /// What stood between fences: a text, whatever it begins with.
+    Fenced(String),
     /// Ctrl-C: the line is given up.
     Dropped,
     /// The end of the input.
@@ -67,11 +69,11 @@ impl Input {
                     text.push('\n');
                     text.push_str(&line);
                 }
-                Typed::Dropped => return Ok(Typed::Dropped),
                 Typed::End => break,
+                other => return Ok(other),
             }
             if text.len() > LONGEST_BYTES {
-                return Err(Error::Argument(format!("more than {LONGEST_BYTES} bytes, longer than any prompt")));
+                return Err(too_long());
             }
         }
         if let Input::Terminal(editor) = self
@@ -80,7 +82,7 @@ impl Input {
             // A history that cannot be kept is no reason to stop.
             let _ = editor.add_history_entry(&text);
         }
-        Ok(Typed::Line(text))
+        Ok(if is_fenced { Typed::Fenced(text) } else { Typed::Line(text) })
     }
 
     fn line(&mut self, prompt: &str) -> Result<Typed, Error> {
@@ -99,9 +101,16 @@ impl Input {
                 if line.is_empty() {
                     return Ok(Typed::End);
                 }
+                if line.len() == LONGEST_BYTES && !line.ends_with(b"\n") {
+                    return Err(too_long());
+                }
                 let line = String::from_utf8(line).map_err(|_| broken("not UTF-8 text".into()))?;
                 Ok(Typed::Line(line.trim_end_matches(['\n', '\r']).to_owned()))
             }
         }
     }
+}
+
+fn too_long() -> Error {
+    Error::Argument(format!("more than {LONGEST_BYTES} bytes are typed at once, longer than any prompt"))
 }

@@ -20,7 +20,7 @@ use crate::files::{read_text, take_input};
 use crate::interrupt::Interrupt;
 use crate::load::{ModelArguments, Room};
 use crate::run::bounded;
-use crate::screen::Screen;
+use crate::screen::{Screen, visible};
 use crate::wire::per_second;
 use command::{Command, HELP};
 use input::{Input, Typed};
@@ -99,7 +99,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         answer: arguments.answer,
         input,
         screen: Arc::new(Mutex::new(Screen::new())),
-        interrupt: Interrupt::watch_patiently(),
+        interrupt: Interrupt::watch_answers(),
         last: None,
         calls: 0,
     };
@@ -115,6 +115,12 @@ impl Talk {
         loop {
             let line = match self.input.read("> ")? {
                 Typed::Line(line) => line,
+                Typed::Fenced(text) if text.trim().is_empty() => continue,
+                Typed::Fenced(text) => {
+                    self.interrupt.take();
+                    self.say(Message::text("user", text))?;
+                    continue;
+                }
                 Typed::Dropped => continue,
                 Typed::End => return Ok(()),
             };
@@ -180,7 +186,9 @@ impl Talk {
             let settings = bounded(self.answer.settings(), &self.texts, &question);
             let shown = self.screen.clone();
             let show = move |piece: &_| shown.lock().unwrap_or_else(PoisonError::into_inner).show(piece);
+            let answering = self.interrupt.for_an_answer();
             let answer = ask(&mut self.scheduler, &self.texts, question, &settings, &self.interrupt, show)?;
+            drop(answering);
             self.screen().end()?;
             let calls: Vec<ToolCall> = answer.calls.iter().map(|call| self.numbered(call)).collect();
             self.messages.push(Message {
@@ -205,9 +213,9 @@ impl Talk {
             }
             let mut results = vec![];
             for call in &calls {
-                let prompt = format!("result of {}: ", call.name);
+                let prompt = format!("result of {}: ", visible(&call.name).replace('\n', " "));
                 match self.input.read(&prompt)? {
-                    Typed::Line(text) if !text.trim().is_empty() => results.push(Message {
+                    Typed::Line(text) | Typed::Fenced(text) if !text.trim().is_empty() => results.push(Message {
                         tool_call_id: call.id.clone(),
                         name: Some(call.name.clone()),
                         ..Message::text("tool", text)
@@ -316,12 +324,12 @@ impl Talk {
         }
         text += &match &self.last {
             None => "no answer yet".to_owned(),
-            Some(Answer { usage, timings, ids, seed, .. }) => format!(
+            Some(Answer { usage, timings, seed, .. }) => format!(
                 "last answer: {} tokens read at {:.1} a second, {} generated at {:.1} a second, seed {seed}",
                 usage.prompt_tokens,
                 per_second(usage.prompt_tokens, timings.prompt),
                 usage.completion_tokens,
-                per_second(ids.len().saturating_sub(1), timings.decode),
+                per_second(timings.decoded, timings.decode),
             ),
         };
         self.remark(&text)
