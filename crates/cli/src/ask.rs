@@ -136,6 +136,26 @@ pub struct AnswerArguments {
 }
 
 impl AnswerArguments {
+    /// Leaves an option to the model again; whether there is one of this name.
+    pub fn unset(&mut self, name: &str) -> bool {
+        match name {
+            "max-tokens" => self.max_tokens = None,
+            "temperature" => self.temperature = None,
+            "top-k" => self.top_k = None,
+            "top-p" => self.top_p = None,
+            "min-p" => self.min_p = None,
+            "repetition-penalty" => self.repetition_penalty = None,
+            "presence-penalty" => self.presence_penalty = None,
+            "frequency-penalty" => self.frequency_penalty = None,
+            "logit-bias" => self.logit_bias.clear(),
+            "seed" => self.seed = None,
+            "stop" => self.stop.clear(),
+            "best-of" => self.best_of = None,
+            _ => return false,
+        }
+        true
+    }
+
     /// The settings that these arguments are.
     pub fn settings(&self) -> Settings {
         Settings {

@@ -61,6 +61,30 @@ fn what_does_not_fit_is_taken_back() {
 }
 
 #[test]
+fn settings_are_left_to_the_model_again() {
+    let shown = chat(&[], "/set stop 4\nWhat is 17 + 25?\n/set stop\nWhat is 17 + 25?\n/set wizard\n");
+    let told = "there is no setting wizard; /help shows some, `markbase run --help` all";
+    assert_eq!(shown, format!("Set.\nSet to the model's own.\n42\n{told}\n"));
+}
+
+#[cfg(unix)]
+#[test]
+fn the_word_to_end_ends_a_conversation_that_waits() {
+    for (signal, code) in [("TERM", None), ("HUP", None), ("INT", Some(130))] {
+        let mut child = start(&["chat"]);
+        // It has read the model once it answers.
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"/undo\n").unwrap();
+        let mut told = [0; 22];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut told).unwrap();
+        assert_eq!(&told, b"Nothing was said yet.\n");
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), code, "{signal}");
+    }
+}
+
+#[test]
 fn a_retry_that_cannot_be_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let tools = folder.path().join("tools.json");

@@ -218,7 +218,8 @@ impl Scheduler {
         gone.into_iter().for_each(|entry| entry.end(Ok(FinishReason::Cancelled)));
     }
 
-    /// Moves requests from the queue to the running ones, in order, while there is room for them to their prompts' ends.
+    /// Moves requests from the queue to the running ones, in order, while there is room for them to their prompts' ends,
+    /// and for one more block of each that runs: one that is put off at once has read its prompt for nothing.
     fn admit(&mut self) {
         while self.running.len() < self.options.max_running
             && let Some(next) = self.waiting.front()
@@ -228,7 +229,7 @@ impl Scheduler {
             for entry in &self.running {
                 let whole = self.engine.blocks_of(entry.tokens.len(), max_rows);
                 for (group, needed) in needed.iter_mut().enumerate() {
-                    *needed += whole[group].saturating_sub(entry.sequence.blocks(group));
+                    *needed += 1 + whole[group].saturating_sub(entry.sequence.blocks(group));
                 }
             }
             let has_room = needed.iter().zip(self.engine.free_blocks()).all(|(&needed, free)| needed <= free);

@@ -14,6 +14,8 @@ pub enum Command {
     Thinking(Thinking),
     Tools(Option<PathBuf>),
     Set(Vec<String>),
+    /// Back to the model's own.
+    Unset(String),
     Retry,
     Undo,
     Save(PathBuf),
@@ -29,7 +31,8 @@ pub const HELP: &str = "\
 /system [TEXT]       set the instructions before the conversation, or take them away
 /thinking on|off     whether the model thinks before it answers
 /tools [FILE]        tools that the model may call (a JSON list), or none
-/set NAME VALUE      how answers are made: temperature, top-k, top-p, min-p, max-tokens, seed, stop, ...
+/set NAME [VALUE]    how answers are made: temperature, top-k, top-p, min-p, max-tokens, seed, stop, ...;
+                     without a value as the model says
 /save FILE           write the conversation as JSON
 /load FILE           go on with a conversation from a file
 /info                the model, the settings, and the last answer's speed
@@ -62,7 +65,8 @@ pub fn read(line: &str) -> Option<Result<Command, String>> {
                 let name = name.trim().trim_start_matches('-').replace('_', "-");
                 Ok(Command::Set(vec![format!("--{name}={}", value.trim())]))
             }
-            None => Err("/set wants a name and a value, such as /set temperature 0.7".into()),
+            None if argument.is_empty() => Err("/set wants a name and a value, such as /set temperature 0.7".into()),
+            None => Ok(Command::Unset(argument.trim_start_matches('-').replace('_', "-"))),
         },
         "retry" => Ok(Command::Retry),
         "undo" => Ok(Command::Undo),
@@ -85,10 +89,11 @@ mod tests {
         assert_eq!(read("/system"), Some(Ok(Command::System(None))));
         assert_eq!(read("/system Be brief."), Some(Ok(Command::System(Some("Be brief.".into())))));
         assert_eq!(read("/set top_k 5"), Some(Ok(Command::Set(vec!["--top-k=5".into()]))));
+        assert_eq!(read("/set top_k"), Some(Ok(Command::Unset("top-k".into()))));
         for (line, told) in [
             ("/thinking", "/thinking wants on or off"),
             ("/save", "/save wants a file's name"),
-            ("/set top_k", "/set wants a name and a value, such as /set temperature 0.7"),
+            ("/set", "/set wants a name and a value, such as /set temperature 0.7"),
             ("/dance", "there is no command /dance; /help shows those there are"),
         ] {
             assert_eq!(read(line), Some(Err(told.into())));

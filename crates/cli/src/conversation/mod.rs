@@ -268,10 +268,10 @@ impl Talk {
                     let told = error.to_string();
                     let why = told.lines().next().and_then(|line| line.rsplit_once("': ")).map(|(_, why)| why);
                     let name = arguments[0].trim_start_matches("--").split('=').next().unwrap_or_default();
-                    Error::Argument(match why {
-                        Some(why) => format!("{name}: {why}"),
-                        None => format!("there is no setting {name}; /help shows some, `markbase run --help` all"),
-                    })
+                    match why {
+                        Some(why) => Error::Argument(format!("{name}: {why}")),
+                        None => unknown(name),
+                    }
                 })?;
                 if set.answer.best_of.map_or(1, usize::from) > self.scheduler.engine().options().sequences {
                     return Err(Error::Argument("best-of is set when the program starts: --best-of".into()));
@@ -279,6 +279,10 @@ impl Talk {
                 self.answer = set.answer;
                 self.remark("Set.")
             }
+            Command::Unset(name) => match self.answer.unset(&name) {
+                true => self.remark("Set to the model's own."),
+                false => Err(unknown(&name)),
+            },
             Command::Retry => {
                 let Some(last) = self.messages.iter().rposition(|message| message.role == "user") else {
                     return self.remark("Nothing was said yet.");
@@ -334,6 +338,10 @@ impl Talk {
         };
         self.remark(&text)
     }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::Argument(format!("there is no setting {name}; /help shows some, `markbase run --help` all"))
 }
 
 fn named(path: &Path, error: &chat::Error) -> Error {
