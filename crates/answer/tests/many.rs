@@ -112,7 +112,7 @@ fn sixty_four_with_cancels_and_a_small_pool_are_each_as_if_alone() {
         })
         .collect();
 
-    let mut tight = scheduler(400);
+    let mut tight = scheduler(176);
     let leaves = |number: usize| (number % 9 == 4).then_some(2);
     let ears: Vec<Ear> = (0..64).map(|number| Ear { leaves_after: leaves(number), ..Ear::default() }).collect();
     for (number, ear) in ears.iter().enumerate() {

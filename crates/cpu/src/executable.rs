@@ -52,6 +52,8 @@ pub(crate) struct Place<'a> {
 /// What one thread needs for itself.
 pub(crate) struct ThreadScratch {
     pub linear: Scratch,
+    /// Activations of few rows, which every thread quantizes for itself: that is done sooner than threads meet.
+    pub quantized: QuantizedRows,
     pub attention: Vec<f32>,
     pub probabilities: Vec<f32>,
     pub sampler: Sampler,
@@ -168,6 +170,7 @@ impl Executable {
         let per_thread = (0..threads).map(|_| {
             Mutex::new(ThreadScratch {
                 linear: Scratch::for_matrices(weights.all_matrices()),
+                quantized: QuantizedRows::new(most.min(ROWS_OF_ONES_OWN), widest),
                 attention: vec![0.0; scratch_len.unwrap_or(0)],
                 probabilities: vec![0.0; experts],
                 sampler: Sampler::new(kernels, plan.vocabulary()),
@@ -193,6 +196,9 @@ impl Executable {
         })
     }
 }
+
+/// Up to so many rows are quantized by every thread for itself.
+pub(crate) const ROWS_OF_ONES_OWN: usize = 2;
 
 /// Pairs of a row and a KV head below which keys are cut among threads instead.
 pub(crate) fn few_pairs(threads: usize) -> usize {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use plan::{LogProbabilities, NonFinite, Op, Plan, Rows, ScaleBy, Slice, Step, StepInputs, Value, WeightId, uniform};
 
 use crate::cache::Cache;
-use crate::executable::{ATTENTION_ROWS, Executable, ThreadScratch, few_pairs};
+use crate::executable::{ATTENTION_ROWS, Executable, ROWS_OF_ONES_OWN, ThreadScratch, few_pairs};
 use crate::fuse::Launch;
 use crate::kernels::attention::{Attention, partial_len, splits};
 use crate::kernels::{Kernels, route};
@@ -287,7 +287,9 @@ impl Run<'_> {
             return;
         }
         let input = InputRows { start: self.start(x.value).wrapping_add(x.first), stride: spec.columns };
-        let quantized = &self.executable.quantized;
+        let is_own = rows <= ROWS_OF_ONES_OWN;
+        let ThreadScratch { linear: linear_scratch, quantized: own, .. } = scratch;
+        let quantized = if is_own { own } else { &self.executable.quantized };
         let mut layouts: Vec<Option<ActivationLayout>> = vec![];
         for (weight, _) in products {
             let layout = self.layout(&self.weights.matrices(*weight)[0], is_exact);
@@ -297,13 +299,16 @@ impl Run<'_> {
         }
         for (index, layout) in layouts.iter().enumerate() {
             if let Some(layout) = layout {
-                if index > 0 {
+                if index > 0 && !is_own {
                     // The rows still hold another layout, which slower threads may be reading.
                     member.barrier();
                 }
-                // SAFETY: this thread alone writes its share of rows; the barrier comes before any reader.
-                unsafe { self.products.quantize_rows(*layout, input, x.columns, member.share(rows, 1), quantized) };
-                member.barrier();
+                // SAFETY: this thread alone writes its share of rows; the barrier comes before any other reader.
+                let share = if is_own { 0..rows } else { member.share(rows, 1) };
+                unsafe { self.products.quantize_rows(*layout, input, x.columns, share, quantized) };
+                if !is_own {
+                    member.barrier();
+                }
             }
             for (weight, out) in products {
                 let matrix = &self.weights.matrices(*weight)[0];
@@ -320,8 +325,8 @@ impl Run<'_> {
                 // SAFETY: each thread writes its own outputs; the input is finished.
                 unsafe {
                     match layout {
-                        Some(_) => self.products.linear_integer(&product, quantized, &mut scratch.linear),
-                        None => self.products.linear_f32(&product, input, &mut scratch.linear),
+                        Some(_) => self.products.linear_integer(&product, quantized, linear_scratch),
+                        None => self.products.linear_f32(&product, input, linear_scratch),
                     }
                 }
             }

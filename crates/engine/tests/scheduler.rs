@@ -4,10 +4,11 @@ mod common;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use common::{BLOCK, Device, Recorder, Shared, VOCABULARY, WINDOW, next_token, plan};
 use markbase_engine::{
-    Constraint, Engine, EngineError, EngineOptions, FinishReason, Request, Rules, Scheduler, SchedulerOptions,
+    Constraint, Engine, EngineError, EngineOptions, FinishReason, Finished, Request, Rules, Scheduler, SchedulerOptions,
 };
 use plan::{Choice, Sampling, TokenMask};
 
@@ -52,7 +53,7 @@ fn answer(prompt: &[u32], count: usize) -> Vec<u32> {
     let mut tokens = prompt.to_vec();
     for _ in 0..count {
         let from = tokens.len().saturating_sub(WINDOW);
-        tokens.push(next_token(&tokens[from..], &tokens, &Choice::from(Sampling::GREEDY)));
+        tokens.push(next_token(&tokens[from..], &tokens, &Choice::from(Sampling::GREEDY)).id);
     }
     tokens.split_off(prompt.len())
 }
@@ -67,10 +68,13 @@ fn run(scheduler: &mut Scheduler) -> usize {
     panic!("the requests do not end: {:?}", scheduler.stats());
 }
 
+fn end(client: &Recorder) -> Finished {
+    *client.heard.lock().unwrap().end.as_ref().expect("the end was told").as_ref().expect("no error")
+}
+
 fn finished(client: &Recorder) -> (Vec<u32>, FinishReason) {
-    let heard = client.heard.lock().unwrap();
-    let end = heard.end.as_ref().expect("the end was told").as_ref().expect("no error");
-    (heard.tokens.clone(), end.reason)
+    let reason = end(client).reason;
+    (client.heard.lock().unwrap().tokens.clone(), reason)
 }
 
 fn failed(client: &Recorder) -> String {
@@ -96,24 +100,23 @@ fn each_of_many_is_answered_as_if_alone_and_all_blocks_come_back() {
 
 #[test]
 fn a_small_pool_preempts_the_youngest_and_changes_no_text() {
-    // 32 tokens in all, and four answers that grow to 24 each.
+    // 12 blocks, and four answers that grow to 10 each.
     let setup = Setup { cache_tokens: 32, ..PLAIN };
     let (mut scheduler, _) = scheduler(&setup);
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| vec![i + 1; 8]).collect();
     let clients: Vec<Recorder> = prompts.iter().map(|_| Recorder::default()).collect();
     for (prompt, client) in prompts.iter().zip(&clients) {
-        scheduler.submit(request(prompt, 16, client)).unwrap();
+        scheduler.submit(request(prompt, 32, client)).unwrap();
     }
     run(&mut scheduler);
     assert!(scheduler.stats().preemptions > 0);
     for (prompt, client) in prompts.iter().zip(&clients) {
-        assert_eq!(finished(client), (answer(prompt, 16), FinishReason::Length));
+        assert_eq!(finished(client), (answer(prompt, 32), FinishReason::Length));
     }
-    let preemptions = |client: &Recorder| match &client.heard.lock().unwrap().end {
-        Some(Ok(finished)) => finished.preemptions,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(preemptions(&clients[0]), 0, "nobody takes from the oldest");
+    assert_eq!(end(&clients[0]).preemptions, 0, "nobody takes from the oldest");
+    assert!(end(&clients[2]).preemptions > 0, "more than one waits, so that their order shows");
+    let last_token = |client: &Recorder| client.heard.lock().unwrap().times.iter().nth_back(1).copied();
+    assert!(clients.is_sorted_by_key(last_token), "equal requests are done in the order in which they came");
     assert_eq!(scheduler.stats().free_blocks, scheduler.stats().total_blocks);
 }
 
@@ -137,10 +140,11 @@ fn stop_ids_clients_and_the_context_end_an_answer() {
     assert_eq!(finished(&enough), (whole[..3].to_vec(), FinishReason::Client));
     assert_eq!(finished(&long), (whole.clone(), FinishReason::Length));
     assert_eq!(finished(&nothing), (vec![], FinishReason::Length));
-    let generated =
-        |client: &Recorder| client.heard.lock().unwrap().end.as_ref().unwrap().as_ref().unwrap().generated_tokens;
-    assert_eq!(generated(&stopped), at + 1, "the stop id counts once");
-    assert_eq!(generated(&long), 64 - prompt.len());
+    assert_eq!(end(&stopped).generated_tokens, at + 1, "the stop id counts once");
+    assert_eq!(end(&long).generated_tokens, 64 - prompt.len());
+    for client in [&stopped, &enough, &long, &nothing] {
+        assert_eq!(end(client).prompt_tokens, prompt.len());
+    }
 }
 
 #[test]
@@ -185,6 +189,24 @@ fn a_cache_smaller_than_the_context_bounds_a_sequence() {
     scheduler.submit(request(&vec![1; longest - 1], 10, &client)).unwrap();
     run(&mut scheduler);
     assert_eq!(finished(&client).1, FinishReason::Length);
+}
+
+#[test]
+fn a_request_waits_until_there_is_room_for_its_whole_prompt() {
+    // 12 blocks; a prompt of 40 tokens takes 10 of them, not all in its first step, and one is kept for its answer.
+    let setup = Setup { cache_tokens: 32, ..PLAIN };
+    for (tokens, has_room) in [(BLOCK, true), (BLOCK + 1, false)] {
+        let (mut scheduler, _) = scheduler(&setup);
+        assert_eq!(scheduler.stats().total_blocks, [12, 12]);
+        scheduler.submit(request(&[1; 40], 1, &Recorder::default())).unwrap();
+        let second = Recorder::default();
+        scheduler.submit(request(&vec![2; tokens], 1, &second)).unwrap();
+        scheduler.step();
+        let is_read = !second.heard.lock().unwrap().progress.is_empty();
+        assert_eq!(is_read, has_room, "a second prompt of {tokens} tokens");
+        run(&mut scheduler);
+        assert_eq!(scheduler.stats().preemptions, 0);
+    }
 }
 
 #[test]
@@ -286,17 +308,35 @@ fn logits_that_are_not_finite_end_their_own_request_alone() {
     }
 }
 
-/// Allows the even tokens, then nothing.
-struct Even {
+#[test]
+fn logits_that_are_not_finite_are_those_of_who_generates_beside_an_older_prompt() {
+    let (mut scheduler, shared) = scheduler(&PLAIN);
+    let [reading, other, broken] = [(); 3].map(|()| Recorder::default());
+    // The second wanted row of the step, and the third request in it.
+    shared.lock().unwrap().not_finite_after.insert((2, 1));
+    for (prompt, client) in [(&[5; 40][..], &reading), (&[9, 1], &other), (&[9, 2], &broken)] {
+        scheduler.submit(request(prompt, 4, client)).unwrap();
+    }
+    scheduler.step();
+    assert_eq!(shared.lock().unwrap().steps, [(16, 2)], "all three in one step");
+    assert!(failed(&broken).starts_with("the logits of position 1 are not finite"));
+    run(&mut scheduler);
+    assert_eq!(finished(&reading).0, answer(&[5; 40], 4));
+    assert_eq!(finished(&other).0, answer(&[9, 1], 4));
+}
+
+/// Allows some tokens a number of times, then nothing.
+struct Only {
+    tokens: Vec<u32>,
     left: usize,
     accepted: Arc<Mutex<Vec<u32>>>,
 }
 
-impl Constraint for Even {
+impl Constraint for Only {
     fn allowed(&mut self) -> Option<Arc<TokenMask>> {
         let mut mask = TokenMask::none(VOCABULARY);
         if self.left > 0 {
-            (0..VOCABULARY as u32).step_by(2).for_each(|token| mask.set(token));
+            self.tokens.iter().for_each(|&token| mask.set(token));
         }
         Some(Arc::new(mask))
     }
@@ -312,7 +352,8 @@ fn a_constraint_decides_what_may_come_and_one_that_allows_nothing_is_an_error() 
     for (left, max_tokens) in [(10, 10), (3, 10)] {
         let client = Recorder::default();
         let accepted = Arc::new(Mutex::new(vec![]));
-        let constraint: Box<dyn Constraint> = Box::new(Even { left, accepted: accepted.clone() });
+        let even = (0..VOCABULARY as u32).step_by(2).collect();
+        let constraint = Box::new(Only { tokens: even, left, accepted: accepted.clone() });
         scheduler.submit(Request { constraint: Some(constraint), ..request(&[1], max_tokens, &client) }).unwrap();
         run(&mut scheduler);
         let tokens = client.heard.lock().unwrap().tokens.clone();
@@ -323,6 +364,85 @@ fn a_constraint_decides_what_may_come_and_one_that_allows_nothing_is_an_error() 
             assert_eq!(failed(&client), "the constraint of the answer allows no token after 3 of it");
         }
     }
+}
+
+#[test]
+fn a_constraint_is_told_of_the_stop_id_too() {
+    let (mut scheduler, _) = scheduler(&PLAIN);
+    let client = Recorder::default();
+    let accepted = Arc::new(Mutex::new(vec![]));
+    let constraint = Box::new(Only { tokens: vec![6], left: 1, accepted: accepted.clone() });
+    let stop = Arc::new([6]);
+    scheduler.submit(Request { constraint: Some(constraint), stop, ..request(&[1], 4, &client) }).unwrap();
+    run(&mut scheduler);
+    assert_eq!(finished(&client), (vec![], FinishReason::StopId(6)));
+    assert_eq!(*accepted.lock().unwrap(), [6]);
+}
+
+#[test]
+fn rules_reach_the_device_and_count_the_prompt_and_the_answer() {
+    let (mut scheduler, shared) = scheduler(&PLAIN);
+    let client = Recorder::default();
+    // Only 9 may come, so that what is counted is known.
+    let constraint = Box::new(Only { tokens: vec![9], left: 3, accepted: Arc::default() });
+    let sampling = Sampling { temperature: 0.5, seed: 4, ..Sampling::GREEDY };
+    let rules = Rules {
+        repetition_penalty: 1.5,
+        presence_penalty: 0.5,
+        frequency_penalty: 0.25,
+        bias: vec![(5, 2.0)],
+        ..Rules::from(sampling)
+    };
+    let request = Request { rules, constraint: Some(constraint), ..request(&[7, 3], 3, &client) };
+    scheduler.submit(Request { log_probabilities: Some(2), ..request }).unwrap();
+    run(&mut scheduler);
+    let choices = std::mem::take(&mut shared.lock().unwrap().choices);
+    for choice in &choices {
+        assert_eq!((choice.sampling, choice.repetition_penalty), (sampling, 1.5));
+        assert_eq!(choice.log_probabilities, Some(2));
+    }
+    let added = |choice: &Choice| choice.adjustments.iter().map(|a| (a.token, a.repeated, a.add)).collect::<Vec<_>>();
+    assert_eq!(added(&choices[0]), [(3, true, 0.0), (5, false, 2.0), (7, true, 0.0)]);
+    assert_eq!(added(&choices[1]), [(3, true, 0.0), (5, false, 2.0), (7, true, 0.0), (9, true, -0.75)]);
+    assert_eq!(added(&choices[2]), [(3, true, 0.0), (5, false, 2.0), (7, true, 0.0), (9, true, -1.0)]);
+}
+
+#[test]
+fn log_probabilities_are_heard_as_asked_for() {
+    let (mut scheduler, _) = scheduler(&PLAIN);
+    for log_probabilities in [None, Some(0), Some(2)] {
+        let client = Recorder::default();
+        scheduler.submit(Request { log_probabilities, ..request(&[3, 1], 1, &client) }).unwrap();
+        run(&mut scheduler);
+        let choice = Choice { log_probabilities, ..Choice::from(Sampling::GREEDY) };
+        let wanted = next_token(&[3, 1], &[3, 1], &choice).log_probabilities;
+        assert_eq!(wanted.as_ref().map(|heard| heard.top.len() as u32), log_probabilities);
+        assert_eq!(client.heard.lock().unwrap().log_probabilities, [wanted]);
+    }
+}
+
+/// The times that clients hear things at are bounds that hold however slow the machine is.
+#[test]
+fn timings_part_an_answer_at_its_first_step_and_its_first_token() {
+    let options = SchedulerOptions { max_running: 1, ..PLAIN.options };
+    let (mut scheduler, _) = scheduler(&Setup { options, ..PLAIN });
+    let [first, second] = [(); 2].map(|()| Recorder::default());
+    scheduler.submit(request(&[1], 60, &first)).unwrap();
+    let before = Instant::now();
+    scheduler.submit(request(&[2; 40], 5, &second)).unwrap();
+    let submitted = Instant::now();
+    run(&mut scheduler);
+    let turn = first.heard.lock().unwrap().times.last().copied().unwrap();
+    let times = second.heard.lock().unwrap().times.clone();
+    let [read_some, _, read, token, .., last_token, ended] = times[..] else { panic!("{}", times.len()) };
+    assert_eq!(second.heard.lock().unwrap().progress, [16, 32, 40], "then five tokens and the end");
+    let timings = end(&second).timings;
+    let within = |took: Duration, least: Duration, most: Duration| {
+        assert!(least <= took && took <= most, "{took:?} of {least:?} to {most:?}: {timings:?}");
+    };
+    within(timings.queue, turn - submitted, read_some - before);
+    within(timings.prompt, read - read_some, token - turn);
+    within(timings.decode, last_token - token, ended - read);
 }
 
 #[test]

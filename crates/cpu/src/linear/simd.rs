@@ -292,9 +292,30 @@ pub(super) unsafe fn quantize_row<S: Simd>(
     out: QuantizedPointers,
     row: usize,
 ) {
-    let group_size = layout.group_size();
-    let (planes, span) = (layout.planes(), layout.span());
-    let mut natural = [0i16; 128];
+    // SAFETY: the caller's contract.
+    unsafe {
+        match layout.planes() {
+            1 => quantize_planes::<S, 1>(layout, x, columns, out, row),
+            2 => quantize_planes::<S, 2>(layout, x, columns, out, row),
+            _ => quantize_planes::<S, 4>(layout, x, columns, out, row),
+        }
+    }
+}
+
+/// The longest group.
+const LONGEST_GROUP: usize = 128;
+
+#[inline(always)]
+unsafe fn quantize_planes<S: Simd, const PLANES: usize>(
+    layout: ActivationLayout,
+    x: *const f32,
+    columns: usize,
+    out: QuantizedPointers,
+    row: usize,
+) {
+    let (group_size, span) = (layout.group_size(), layout.span());
+    let mut natural = [0i16; LONGEST_GROUP];
+    let (mut high, mut low) = ([0i8; LONGEST_GROUP], [0i8; LONGEST_GROUP]);
     for group in 0..columns / group_size {
         // SAFETY: the caller's contract, as in the scalar twin.
         unsafe {
@@ -316,14 +337,22 @@ pub(super) unsafe fn quantize_row<S: Simd>(
                     for k in (0..group_size).step_by(16) {
                         S::store_rounded(natural.as_mut_ptr().add(k), S::mul(S::load(x.add(k)), multiplier));
                     }
-                    for value in &natural[..group_size] {
-                        sum += i32::from(*value);
+                    // Pieces of a fixed length, which compile to vector instructions.
+                    let pieces = natural[..group_size].as_chunks::<16>().0;
+                    let bytes = high.as_chunks_mut::<16>().0.iter_mut().zip(low.as_chunks_mut::<16>().0);
+                    for (natural, (high, low)) in pieces.iter().zip(bytes) {
+                        for k in 0..16 {
+                            [high[k], low[k]] = bytes_of(natural[k]);
+                            sum += i32::from(natural[k]);
+                        }
                     }
-                    for block in (0..group_size).step_by(span * planes) {
-                        for plane in 0..planes {
-                            for byte in 0..span {
-                                let to = to.add(block + plane * span + byte);
-                                [*to, *to.add(PIECE)] = bytes_of(natural[block + byte * planes + plane]);
+                    for (from, to) in [(&high, to), (&low, to.add(PIECE))] {
+                        match PLANES {
+                            1 => to.copy_from_nonoverlapping(from.as_ptr(), group_size),
+                            _ => {
+                                for block in (0..group_size).step_by(span * PLANES) {
+                                    apart::<PLANES>(from.as_ptr().add(block), span, to.add(block));
+                                }
                             }
                         }
                     }
@@ -334,6 +363,23 @@ pub(super) unsafe fn quantize_row<S: Simd>(
             *out.scales.add(at) = scale;
             *out.sums.add(at) = sum;
             *out.scaled_sums.add(at) = scale * sum as f32;
+        }
+    }
+}
+
+/// Bytes that lie side by side, one for each plane, to planes of `span` bytes.
+#[inline(always)]
+unsafe fn apart<const PLANES: usize>(from: *const i8, span: usize, to: *mut i8) {
+    // SAFETY: the caller's buffers; spans are multiples of 8.
+    unsafe {
+        for byte in (0..span).step_by(8) {
+            for plane in 0..PLANES {
+                let mut eight = [0i8; 8];
+                for (k, value) in eight.iter_mut().enumerate() {
+                    *value = *from.add((byte + k) * PLANES + plane);
+                }
+                to.add(plane * span + byte).cast::<[i8; 8]>().write_unaligned(eight);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A device without arithmetic that keeps a real paged cache: the token after a row is a hash of every token that
-//! the row sees *through its block tables*, so a wrong table, a block given twice or one read after it was given away
-//! changes the text.
+//! the row sees *through its block tables* and of how it is chosen, so a wrong table, a block given twice, one read
+//! after it was given away or a rule that did not arrive changes the text.
 
 #![allow(dead_code)] // each test program takes its part
 
@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use checkpoint::{Checkpoint, DType, MatrixSource};
 use markbase_engine::{Client, EngineError, Finished, Token};
 use plan::{
     Backend, BackendError, CacheGroup, CacheLayer, CacheLayout, CacheRef, Choice, CompileOptions, ExecutableId,
-    LoadProgress, LogProbabilities, MemoryInfo, NonFinite, Plan, PlanBuilder, Sampled, Site, StepInputs, StepOutputs,
-    Ticket, WeightShape, WeightSource, WeightSpec, WeightUse,
+    LoadProgress, LogProbabilities, MemoryInfo, NonFinite, Plan, PlanBuilder, Sampled, Sampling, Site, StepInputs,
+    StepOutputs, Ticket, WeightShape, WeightSource, WeightSpec, WeightUse,
 };
 
 pub const WINDOW: usize = 6;
@@ -53,9 +54,11 @@ pub fn plan() -> Plan {
 pub struct Shared {
     /// Rows and wanted rows of each step.
     pub steps: Vec<(usize, usize)>,
+    /// How each wanted row chose, in order.
+    pub choices: Vec<Choice>,
     /// The next step fails.
     pub fail: bool,
-    /// Positions whose logits are not finite when they follow this token.
+    /// Tokens and their positions whose rows have logits that are not finite.
     pub not_finite_after: BTreeSet<(u32, u32)>,
 }
 
@@ -76,20 +79,41 @@ impl Device {
     }
 }
 
-/// The token after a sequence, by the tokens that its last row sees in each group.
-pub fn next_token(sliding: &[u32], full: &[u32], choice: &Choice) -> u32 {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ choice.sampling.seed;
-    for &token in sliding.iter().chain(full) {
-        hash = (hash ^ u64::from(token)).wrapping_mul(0x100_0000_01b3);
-        hash ^= hash >> 29;
-    }
+fn hash(start: u64, words: impl IntoIterator<Item = u64>) -> u64 {
+    words.into_iter().fold(start ^ 0xcbf2_9ce4_8422_2325, |hash, word| {
+        let hash = (hash ^ word).wrapping_mul(0x100_0000_01b3);
+        hash ^ hash >> 29
+    })
+}
+
+/// The token after a sequence, by the tokens that its last row sees in each group and all that the choice does to
+/// logits. The log-probabilities are the model's own: they depend on what is seen and on the token alone.
+pub fn next_token(sliding: &[u32], full: &[u32], choice: &Choice) -> Token {
+    let seen = hash(0, sliding.iter().chain(full).map(|&token| token.into()));
+    let Sampling { temperature, top_k, top_p, min_p, seed } = choice.sampling;
+    let drawn = hash(seen, [temperature, top_p, min_p].map(|number| number.to_bits().into()));
+    let drawn = hash(drawn, [top_k.into(), seed]);
+    // An adjustment that changes no logit counts for nothing.
+    let adjusted = choice.adjustments.iter().map(|a| {
+        let penalty = if a.repeated { choice.repetition_penalty } else { 1.0 };
+        let changes = penalty != 1.0 || a.add != 0.0;
+        if changes { hash(a.token.into(), [penalty, a.add + 0.0].map(|number| number.to_bits().into())) } else { 0 }
+    });
+    // A sum, since the order of adjustments means nothing.
+    let adjusted = adjusted.fold(0u64, u64::wrapping_add);
     let banned = |token: u32| {
         choice.mask.as_ref().is_some_and(|mask| !mask.contains(token))
             || choice.adjustments.iter().any(|a| a.token == token && a.add == f32::NEG_INFINITY)
     };
-    let first = (hash % VOCABULARY as u64) as u32;
-    let candidates = (0..VOCABULARY as u32).map(|i| (first + i) % VOCABULARY as u32);
-    candidates.into_iter().find(|&token| !banned(token)).unwrap_or(0)
+    let from =
+        |hash: u64| (0..VOCABULARY as u64).map(move |i| ((hash % VOCABULARY as u64 + i) % VOCABULARY as u64) as u32);
+    let id = from(hash(drawn, [adjusted])).find(|&token| !banned(token)).unwrap_or(0);
+    let log_probability = |token: u32| -((hash(seen, [token.into()]) % 64) as f32);
+    let log_probabilities = choice.log_probabilities.map(|k| LogProbabilities {
+        chosen: log_probability(id),
+        top: from(seen).take(k as usize).map(|token| (token, log_probability(token))).collect(),
+    });
+    Token { id, log_probabilities }
 }
 
 impl Backend for Device {
@@ -149,8 +173,8 @@ impl Backend for Device {
                     .collect()
             };
             let (sliding, full) = (seen(0), seen(1));
-            let token = next_token(&sliding, &full, choice);
-            let log_probabilities = choice.log_probabilities.map(|_| LogProbabilities { chosen: -1.0, top: vec![] });
+            shared.choices.push(choice.clone());
+            let Token { id: token, log_probabilities } = next_token(&sliding, &full, choice);
             outputs.sampled.push(Sampled { row, token, log_probabilities });
             let position = inputs.positions[row as usize];
             if shared.not_finite_after.contains(&(inputs.tokens[row as usize], position)) {
@@ -171,6 +195,10 @@ impl Backend for Device {
 pub struct Heard {
     pub progress: Vec<usize>,
     pub tokens: Vec<u32>,
+    /// Of each of the tokens.
+    pub log_probabilities: Vec<Option<LogProbabilities>>,
+    /// When each thing was heard.
+    pub times: Vec<Instant>,
     pub end: Option<Result<Finished, Arc<EngineError>>>,
 }
 
@@ -188,17 +216,21 @@ impl Client for Recorder {
         let mut heard = self.heard.lock().unwrap();
         assert!(done <= total && heard.progress.last().is_none_or(|&last| last < done), "progress goes forward");
         heard.progress.push(done);
+        heard.times.push(Instant::now());
     }
     fn token(&mut self, token: Token) -> ControlFlow<()> {
         let mut heard = self.heard.lock().unwrap();
         assert!(heard.end.is_none(), "nothing comes after the end");
         heard.tokens.push(token.id);
+        heard.log_probabilities.push(token.log_probabilities);
+        heard.times.push(Instant::now());
         if self.enough == Some(heard.tokens.len()) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
     fn ended(&mut self, end: Result<Finished, Arc<EngineError>>) {
         let mut heard = self.heard.lock().unwrap();
         assert!(heard.end.is_none(), "the end is told once");
         heard.end = Some(end);
+        heard.times.push(Instant::now());
     }
     fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
