@@ -325,21 +325,16 @@ unsafe fn fill(
     unsafe {
         let (mut rows, mut stride) = block_rows(matrix, block, bytes.clone(), buffers.staging);
         let mut row_bytes = bytes.len();
-        let source = match matrix.packing {
-            Packing::Affine(2) => PanelSource::Pairs,
-            Packing::Affine(4) => PanelSource::Nibbles,
-            Packing::Affine(8) => PanelSource::Bytes,
-            Packing::Fp4 => PanelSource::Fp4,
-            packing => {
-                row_bytes = bytes.len() * 8 / packing.bits();
-                let spread_stride = PIECE + OVERREAD_BYTES;
-                for row in 0..LANES {
-                    (ops.spread)(packing, rows.add(row * stride), row_bytes, buffers.codes.add(row * spread_stride));
-                }
-                (rows, stride) = (buffers.codes, spread_stride);
-                PanelSource::Spread
+        let (source, _) = source(matrix.packing);
+        if source == PanelSource::Spread {
+            let packing = matrix.packing;
+            row_bytes = bytes.len() * 8 / packing.bits();
+            let spread_stride = PIECE + OVERREAD_BYTES;
+            for row in 0..LANES {
+                (ops.spread)(packing, rows.add(row * stride), row_bytes, buffers.codes.add(row * spread_stride));
             }
-        };
+            (rows, stride) = (buffers.codes, spread_stride);
+        }
         let ahead_step = match (ahead, source) {
             (None, _) => 0,
             (_, PanelSource::Spread) => 4 * matrix.packing.bits() * LANES,
