@@ -303,8 +303,8 @@ impl Run<'_> {
                     // The rows still hold another layout, which slower threads may be reading.
                     member.barrier();
                 }
-                // SAFETY: this thread alone writes its share of rows; the barrier comes before any other reader.
                 let share = if is_own { 0..rows } else { member.share(rows, 1) };
+                // SAFETY: this thread alone writes its share of rows; the barrier comes before any other reader.
                 unsafe { self.products.quantize_rows(*layout, input, x.columns, share, quantized) };
                 if !is_own {
                     member.barrier();
